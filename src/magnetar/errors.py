@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every error that Magnetar raises on purpose, in three families.
+
+PeerFault: the other side broke the protocol; answer once, then close.
+Refused: an expected no; the caller learns why and whether trying again can help.
+Damaged: bytes on disk or on the wire are not what was written; stop using them, repair from a replica.
+
+A bug is an assertion, not a family. `wire/error_codes.py` alone turns a class into protocol codes and HTTP status.
+Decides.
+"""
+
+
+class MagnetarError(Exception):
+    """Root of the families; the text is a sentence that names what is wrong and what to do."""
+
+    retryable: bool = False
+
+
+class PeerFault(MagnetarError):
+    """The peer broke the protocol. The connection is closed after one answer."""
+
+
+class Refused(MagnetarError):
+    """An expected no."""
+
+
+class Damaged(MagnetarError):
+    """Stored bytes are not what was written."""
+
+
+# --- start and settings ---------------------------------------------------------------------
+
+
+class BadSetting(Refused):
+    """A setting cannot be used; names key, value and what is allowed."""
+
+
+class CannotStart(Refused):
+    """A port, a directory, a permission or space is missing; names the flag that changes it."""
+
+
+class BadName(Refused):
+    """A tenant, namespace, topic or subscription name is not allowed."""
+
+
+# --- wire -----------------------------------------------------------------------------------
+
+
+class BadFrame(PeerFault):
+    """A frame's sizes, magic or structure are impossible."""
+
+
+class BadCommand(PeerFault):
+    """A command that cannot be parsed, is unknown, or is not legal in this state."""
+
+
+class ChecksumMismatch(Refused):
+    """A message's checksum does not match its bytes; nothing was stored."""
+
+
+# --- metadata -------------------------------------------------------------------------------
+
+
+class MetadataError(Refused):
+    """The metadata store could not answer."""
+
+    retryable = True
+
+
+class BadVersion(MetadataError):
+    """The record changed since it was read, or it exists although it must not."""
+
+    retryable = False
+
+
+class NoRecord(MetadataError):
+    """There is no record at this path."""
+
+    retryable = False
+
+
+class HasChildren(MetadataError):
+    """A record with children cannot be deleted."""
+
+    retryable = False
+
+
+class SessionLost(MetadataError):
+    """The store's session ended: ephemeral records are gone, what we owned is not ours any more."""
+
+
+class OutcomeUnknown(MetadataError):
+    """The connection broke after the request left: it may or may not have been carried out."""
+
+
+# --- bookie and ledger ------------------------------------------------------------------------
+
+
+class BookieUnavailable(Refused):
+    """A bookie cannot be reached or did not answer in time; the outcome is unknown."""
+
+    retryable = True
+
+
+class NoSuchLedger(Refused):
+    """The bookie or the metadata proves that this ledger does not exist."""
+
+
+class NoSuchEntry(Refused):
+    """The bookie proves that it does not hold this entry: an explicit negative."""
+
+
+class EntryUnknown(Damaged):
+    """The bookie cannot say: an I/O error, a checksum mismatch, or lost data. Never an absence."""
+
+    retryable = True
+
+
+class LedgerFenced(Refused):
+    """Another owner has taken over this ledger; the outcome of pending adds is unknown."""
+
+
+class LedgerClosed(Refused):
+    """The ledger is closed; nothing can be added."""
+
+
+class WrongMasterKey(Refused):
+    """The password does not match the ledger's."""
+
+
+class BookieReadOnly(Refused):
+    """The bookie takes no adds now."""
+
+    retryable = True
+
+
+class TooManyRequests(Refused):
+    """A bounded queue is full; try again later."""
+
+    retryable = True
+
+
+class NotEnoughBookies(Refused):
+    """Fewer bookies are available than the ensemble or quorum asks for."""
+
+    retryable = True
+
+
+class StorageFailed(Refused):
+    """A journal write or sync failed; nothing that waited was acknowledged, and this role ends."""
+
+
+class DiskFull(Refused):
+    """No space is left where bytes must go."""
+
+    retryable = True
+
+
+class DataDirectoryInUse(CannotStart):
+    """Another process holds the data directory."""
+
+
+# --- broker -----------------------------------------------------------------------------------
+
+
+class ServiceNotReady(Refused):
+    """The broker is starting, draining, or not the owner: look the topic up again."""
+
+    retryable = True
+
+
+class TopicNotFound(Refused):
+    """No such topic, namespace or tenant."""
+
+
+class SubscriptionNotFound(Refused):
+    """No such subscription."""
+
+
+class ConsumerNotFound(Refused):
+    """No such consumer on this connection."""
+
+
+class ConsumerBusy(Refused):
+    """The subscription has an exclusive consumer, or one of another type."""
+
+
+class ProducerBusy(Refused):
+    """A producer of this name is connected already."""
+
+
+class ProducerFenced(Refused):
+    """A newer producer has taken over."""
+
+
+class TopicTerminated(Refused):
+    """The topic was terminated; it takes no more messages."""
+
+
+class MessageTooLarge(Refused):
+    """The message is larger than the announced limit."""
+
+
+class NotSupported(Refused):
+    """A known request that this broker does not serve; the text names the feature."""
+
+
+class PersistenceFailed(Refused):
+    """The message could not be stored; it was not acknowledged."""
+
+    retryable = True

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MetadataStore: few shared facts, with versions, watches and leases.
+
+Paths look like ZooKeeper's: absolute, '/'-separated, no trailing slash, no empty part. Parents of a new record are made
+as empty persistent records. Every implementation passes tests/contracts/test_metadata_store.py.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NamedTuple
+
+MUST_NOT_EXIST: Final = -1
+
+
+class Record(NamedTuple):
+    value: bytes
+    version: int
+    ephemeral: bool
+    created_ms: int
+    modified_ms: int
+
+
+class Stored(NamedTuple):
+    path: str
+    version: int
+
+
+class ChangeKind(Enum):
+    CREATED = "created"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+    CHILDREN_CHANGED = "children-changed"
+
+
+class Change(NamedTuple):
+    kind: ChangeKind
+    path: str
+
+
+class SessionEvent(Enum):
+    DISCONNECTED = "disconnected"
+    RECONNECTED = "reconnected"
+    LOST = "lost"
+    REESTABLISHED = "re-established"
+
+
+class MetadataStore(ABC):
+    @abstractmethod
+    async def get(self, path: str) -> Record | None: ...
+
+    @abstractmethod
+    async def put(
+        self,
+        path: str,
+        value: bytes,
+        *,
+        expected_version: int | None = None,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> Stored:
+        """Write a record. Version: None writes in any case, MUST_NOT_EXIST creates, n replaces version n (BadVersion).
+
+        A new record has version 0; each write adds one. Ephemeral records end with the session. Sequential appends a
+        ten-digit rising number to the last name (the returned path carries it).
+        """
+
+    @abstractmethod
+    async def delete(self, path: str, *, expected_version: int | None = None) -> None:
+        """NoRecord when absent, BadVersion when changed, HasChildren when it has children."""
+
+    @abstractmethod
+    async def children(self, path: str) -> list[str]:
+        """Names directly below path, sorted; empty when there is no such record."""
+
+    @abstractmethod
+    def watch(self, prefix: str, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Tell of changes at prefix or below it, on the loop, after they are visible; returns the call that ends it.
+
+        A change may be told late or merged with the next; it is never lost for good while the session lives.
+        """
+
+    @abstractmethod
+    def watch_session(self, listener: Callable[[SessionEvent], None]) -> Callable[[], None]: ...
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the session: its ephemeral records go."""
+
+    async def exists(self, path: str) -> bool:
+        return await self.get(path) is not None
+
+    async def delete_recursive(self, path: str) -> None:
+        for name in await self.children(path):
+            await self.delete_recursive(f"{path}/{name}" if path != "/" else f"/{name}")
+        if path != "/" and await self.exists(path):
+            await self.delete(path)
