@@ -43,6 +43,12 @@ class BadName(Refused):
     """A tenant, namespace, topic or subscription name is not allowed."""
 
 
+class OwnerClosed(Refused):
+    """The owner of this work is closed or closing; nothing new is started for it."""
+
+    retryable = True
+
+
 # --- wire -----------------------------------------------------------------------------------
 
 
