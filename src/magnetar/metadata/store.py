@@ -3,6 +3,7 @@
 
 Paths look like ZooKeeper's: absolute, '/'-separated, no trailing slash, no empty part. Parents of a new record are made
 as empty persistent records. Every implementation passes tests/contracts/test_metadata_store.py.
+Carries.
 """
 
 from abc import ABC, abstractmethod

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wall-clock time, for what people and records see: publish time, TTL, delay. Durations come from the loop's clock."""
+"""Wall-clock time, for what people and records see: publish time, TTL, delay. Durations come from the loop's clock.
+
+Carries.
+"""
 
 import time
 from abc import ABC, abstractmethod

@@ -6,6 +6,7 @@ The real one (`real_disk.py`) owns the journal writer threads and a small pool f
 relative to the disk's root. Every operation raises OSError as the system would; nothing is retried here.
 
 Both pass the suite in tests/contracts/test_disk.py.
+Carries.
 """
 
 from abc import ABC, abstractmethod
@@ -27,6 +28,14 @@ class GroupLimits(NamedTuple):
     buffers_max: int = 1024
     # How long a group may wait for company, counted from its first buffer; 0 syncs as soon as the queue is empty.
     delay_max_ms: float = 0.0
+
+
+class LogStats(NamedTuple):
+    """What a synced log has done since it was opened."""
+
+    groups: int
+    synced_bytes: int
+    sync_seconds: float
 
 
 class File(ABC):
@@ -54,15 +63,19 @@ class File(ABC):
     async def truncate(self, length: int) -> None: ...
 
     @abstractmethod
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Wait for what is under way, then close; what comes after raises OSError(EBADF)."""
 
 
 class SyncedLog(ABC):
     """A log file that groups what is appended, syncs each group, and says one number: how far.
 
-    `append` never waits. Positions count all bytes appended since the log was opened, across rolls. `on_synced(position)`
-    runs on the loop, once per group, with a rising number: everything before it is durable, and so is the file's name.
-    `on_failed(error)` runs once; after it nothing is synced any more and append raises that error.
+    `append` never waits; its buffers must not change until they are synced. Positions count all bytes appended since the
+    log was opened, across rolls. `on_synced(position)` runs on the loop, at most once per group, with a rising number:
+    everything before it is durable, and so is the file's name. `on_failed(error)` runs once, after the last `on_synced`;
+    from then on append raises that error. A failed write or sync is never tried again.
+
+    A finished file (rolled or closed) ends with its last byte; after a crash a pre-allocated one can end in zeros.
     """
 
     @abstractmethod
@@ -78,8 +91,11 @@ class SyncedLog(ABC):
         """Bytes appended and not yet synced: the caller's measure for back-pressure."""
 
     @abstractmethod
+    def stats(self) -> LogStats: ...
+
+    @abstractmethod
     async def close(self) -> None:
-        """Write and sync what is queued, then end the writer."""
+        """Write and sync what is queued, tell it, then end the writer; harmless after a failure or a second time."""
 
 
 class DiskLock(ABC):
@@ -111,13 +127,18 @@ class Disk(ABC):
 
     @abstractmethod
     async def replace_file(self, path: str, data: Buffer) -> None:
-        """Old or new, never between: temporary file, sync, rename, directory sync."""
+        """Old or new, never between: temporary file, sync, rename, directory sync.
+
+        A crash can leave `path.tmp` behind; the next replacement of the same path overwrites it.
+        """
 
     @abstractmethod
-    async def rename(self, source: str, target: str) -> None: ...
+    async def rename(self, source: str, target: str) -> None:
+        """Replace target, if any, at once in view; durable after sync_directory of both directories."""
 
     @abstractmethod
-    async def remove(self, path: str) -> None: ...
+    async def remove(self, path: str) -> None:
+        """Remove a file's name; durable after sync_directory."""
 
     @abstractmethod
     async def list(self, path: str) -> list[str]:
@@ -148,4 +169,5 @@ class Disk(ABC):
         """Hold a lock file for this process's life; DataDirectoryInUse when another process holds it."""
 
     @abstractmethod
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close the logs and files that are still open, and end every thread."""

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every suite shares: the feature tags and their record, loops that notice leaks, waiting for a condition.
+
+A tag `@pytest.mark.feature("F-PROD-26")` says that the test proves a row of docs/catalogue.tsv. Each run leaves the
+outcomes under .results/tests/; `make features` turns them into docs/compatibility.md. Never writes elsewhere.
+Assembles.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+
+from tools.feature_record import FeatureRecord, known_features
+
+Result = TypeVar("Result")
+RunOnLoop = Callable[[Coroutine[Any, Any, Any]], Any]
+Eventually = Callable[..., Any]
+
+_LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "feature(*ids): rows of docs/catalogue.tsv that this test proves")
+    if not hasattr(config, "workerinput"):  # under xdist the controller alone writes the record
+        config.pluginmanager.register(FeatureRecord(config), "feature-record")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Check tags where tests are collected, so that an unknown row stops the run with or without xdist."""
+    report = yield
+    known = known_features()
+    for item in report.result or ():
+        if not isinstance(item, pytest.Item):
+            continue
+        for feature in [feature for mark in item.iter_markers("feature") for feature in mark.args]:
+            item.user_properties.append(("feature", feature))
+            if feature not in known:
+                report.outcome = "failed"
+                report.longrepr = f"{item.nodeid} is tagged {feature!r}, which is no row of docs/catalogue.tsv"
+    return report
+
+
+def run_without_leaks(coroutine: Coroutine[Any, Any, Result], loop_factory: Callable[[], Any]) -> Result:
+    """Run to the end; a task that is still there then was forgotten by its owner, and the test fails."""
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        result = runner.run(coroutine)
+        leaked = sorted(repr(task) for task in asyncio.all_tasks(runner.get_loop()))
+    assert not leaked, "tasks left behind: " + "; ".join(leaked)
+    return result
+
+
+@pytest.fixture(params=sorted(_LOOPS))
+def loop_run(request: pytest.FixtureRequest) -> RunOnLoop:
+    """A call that runs one coroutine on a fresh loop: the test runs once on asyncio and once on uvloop."""
+    factory = _LOOPS[request.param]
+    return lambda coroutine: run_without_leaks(coroutine, factory)
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    """`eventually(condition)` polls until the condition is true and returns its value; it fails after `limit_s`.
+
+    For what happens in other processes. Inside a loop, wait for an event of the code under test instead.
+    """
+
+    def wait(condition: Callable[[], Result], *, limit_s: float = 30.0, interval_s: float = 0.01) -> Result:
+        until = time.monotonic() + limit_s
+        while True:
+            value = condition()
+            if value:
+                return value
+            assert time.monotonic() < until, f"still not true after {limit_s} s: {condition!r}"
+            time.sleep(interval_s)
+
+    return wait

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tests proved which catalogue rows, kept in .results/ between runs.
+
+`FeatureRecord` is a pytest plug-in of the controlling process: it reads the tags that travel with each report (so it
+works under xdist) and writes one file per suite. A run of a whole suite replaces its file; a run of a part updates it.
+`known_features` and `recorded_outcomes` are for whoever reads. Never decides what a row's state is.
+Carries.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+HOUSE = Path(__file__).resolve().parent.parent
+CATALOGUE = HOUSE / "docs" / "catalogue.tsv"
+RESULTS = HOUSE / ".results"
+_SELECTIONS = ("keyword", "markexpr", "deselect", "lf", "last_failed", "failedfirst", "stepwise", "maxfail")
+
+
+class Row(NamedTuple):
+    """One line of the catalogue; `check` is "test" or "bench"."""
+
+    id: str
+    check: str
+    title: str
+
+
+class Outcome(NamedTuple):
+    """What the last run of one test said: "passed", "failed" or "skipped", and the rows it is tagged with."""
+
+    test: str
+    outcome: str
+    features: tuple[str, ...]
+
+
+def catalogue() -> list[Row]:
+    lines = CATALOGUE.read_text(encoding="utf-8").splitlines()
+    return [Row(*line.split("\t")) for line in lines[1:]]
+
+
+@cache
+def known_features() -> frozenset[str]:
+    return frozenset(row.id for row in catalogue())
+
+
+def recorded_outcomes(results: Path = RESULTS) -> list[Outcome]:
+    found = []
+    for path in sorted((results / "tests").glob("*.json")):
+        for test, record in json.loads(path.read_text(encoding="utf-8")).items():
+            found.append(Outcome(test, record["outcome"], tuple(record["features"])))
+    return sorted(found)
+
+
+class FeatureRecord:
+    """Collects reports, writes the files at the end of the session."""
+
+    def __init__(self, config: pytest.Config, results: Path = RESULTS) -> None:
+        self._config = config
+        self._results = results
+        self._outcomes: dict[str, Outcome] = {}
+        self._ran: dict[str, None] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        features = tuple(str(value) for name, value in report.user_properties if name == "feature")
+        if report.when == "setup":
+            self._ran[report.nodeid] = None
+        if features:
+            self._outcomes[report.nodeid] = Outcome(report.nodeid, self._worst(report), features)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._config.getoption("collectonly"):
+            return
+        by_suite: dict[str, dict[str, Outcome]] = {_suite_of(test): {} for test in self._ran}
+        for test, outcome in self._outcomes.items():
+            by_suite.setdefault(_suite_of(test), {})[test] = outcome
+        for suite, outcomes in by_suite.items():
+            self._write(suite, outcomes, whole=self._ran_whole(suite, session))
+
+    def _worst(self, report: pytest.TestReport) -> str:
+        """A test passes when set-up, call and tear-down all did; an expected failure counts as skipped."""
+        before = self._outcomes.get(report.nodeid)
+        if before is not None and before.outcome != "passed":
+            return before.outcome
+        return report.outcome
+
+    def _ran_whole(self, suite: str, session: pytest.Session) -> bool:
+        if session.shouldstop or any(self._config.getoption(name, default=None) for name in _SELECTIONS):
+            return False
+        root = HOUSE / "tests" if suite == "house" else HOUSE / "tests" / suite
+        return any(Path(argument).resolve() in (root, HOUSE / "tests", HOUSE) for argument in self._config.args)
+
+    def _write(self, suite: str, outcomes: dict[str, Outcome], *, whole: bool) -> None:
+        path = self._results / "tests" / f"{suite}.json"
+        kept: dict[str, object] = {}
+        if not whole and path.exists():
+            kept = {t: r for t, r in json.loads(path.read_text(encoding="utf-8")).items() if t not in self._ran}
+        kept.update({t: {"outcome": o.outcome, "features": list(o.features)} for t, o in outcomes.items()})
+        _replace(path, json.dumps(dict(sorted(kept.items())), indent=1))
+
+
+def _suite_of(test: str) -> str:
+    parts = test.split("::")[0].split("/")
+    return parts[1] if len(parts) > 2 and parts[0] == "tests" else "house"
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def features_of(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
+    """Row id → the outcomes of the tests tagged with it."""
+    by_row: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        for feature in outcome.features:
+            by_row.setdefault(feature, []).append(outcome)
+    return by_row
