@@ -43,6 +43,10 @@ class BadName(Refused):
     """A tenant, namespace, topic or subscription name is not allowed."""
 
 
+class BadMessageId(Refused):
+    """Bytes or text are not a message id."""
+
+
 class OwnerClosed(Refused):
     """The owner of this work is closed or closing; nothing new is started for it."""
 
@@ -99,6 +103,18 @@ class OutcomeUnknown(MetadataError):
     """The connection broke after the request left: it may or may not have been carried out."""
 
 
+class BadPath(MetadataError):
+    """No record can be at this path: it is malformed, too long, or below an ephemeral record."""
+
+    retryable = False
+
+
+class ValueTooLarge(MetadataError):
+    """The record is larger than the store takes; names both sizes."""
+
+    retryable = False
+
+
 # --- bookie and ledger ------------------------------------------------------------------------
 
 
@@ -120,6 +136,10 @@ class EntryUnknown(Damaged):
     """The bookie cannot say: an I/O error, a checksum mismatch, or lost data. Never an absence."""
 
     retryable = True
+
+
+class DigestMismatch(Damaged):
+    """A packed entry's digest, ledger or entry id is not what it must be; another replica may have it right."""
 
 
 class LedgerFenced(Refused):
