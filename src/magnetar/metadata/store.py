@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MetadataStore: few shared facts, with versions, watches and leases.
 
-Paths look like ZooKeeper's: absolute, '/'-separated, no trailing slash, no empty part. Parents of a new record are made
-as empty persistent records. Every implementation passes tests/contracts/test_metadata_store.py.
+Paths look like ZooKeeper's: absolute, '/'-separated, no trailing slash, no empty part. Parents of a new record are
+made as empty persistent records. Every implementation passes tests/contracts/test_metadata_store.py.
 Carries.
 """
 
@@ -62,8 +62,12 @@ class MetadataStore(ABC):
     ) -> Stored:
         """Write a record. Version: None writes in any case, MUST_NOT_EXIST creates, n replaces version n (BadVersion).
 
-        A new record has version 0; each write adds one. Ephemeral records end with the session. Sequential appends a
-        ten-digit rising number to the last name (the returned path carries it).
+        A new record has version 0; each write adds one. Sequential appends a ten-digit rising number to the last name
+        (the returned path carries it); such a record is always new.
+
+        Ephemeral records end with the session and take no children (BadPath). After an ephemeral put the record is this
+        session's own: on a persistent record, or one of another session, it raises BadVersion. A plain put to an
+        ephemeral record changes its value and leaves it ephemeral. ValueTooLarge names the limit.
         """
 
     @abstractmethod
@@ -78,11 +82,17 @@ class MetadataStore(ABC):
     def watch(self, prefix: str, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Tell of changes at prefix or below it, on the loop, after they are visible; returns the call that ends it.
 
-        A change may be told late or merged with the next; it is never lost for good while the session lives.
+        A change may be told late, twice, or merged with the next; it is never lost for good while the session lives. The
+        watch outlives a lost session: after REESTABLISHED read again, what happened in between is not told.
         """
 
     @abstractmethod
-    def watch_session(self, listener: Callable[[SessionEvent], None]) -> Callable[[], None]: ...
+    def watch_session(self, listener: Callable[[SessionEvent], None]) -> Callable[[], None]:
+        """Tell of the session's fate, on the loop, in order with the changes; returns the call that ends it.
+
+        DISCONNECTED: operations fail or wait, the session may live on. RECONNECTED: it did. LOST: it ended, operations
+        raise SessionLost until REESTABLISHED: a new session, without the old one's ephemeral records.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of the metadata room: which store, how long a session lives, and the bounds of each implementation.
+
+Decides.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSettings:
+    # Where the cluster's own facts live, and those shared between clusters (empty: in the same store).
+    url: str = "embedded:data/metadata"
+    configuration_url: str = ""
+
+    session_timeout_ms: int = 30_000
+    operation_timeout_ms: int = 30_000
+    # How long a cached record is believed without a fresh read, however well the watches work.
+    cache_expiry_ms: int = 300_000
+    cache_records_max: int = 10_000
+
+    # ZooKeeper's default packet limit; kept for every store, so that metadata can move between them.
+    value_bytes_max: int = 1_048_575
+    path_bytes_max: int = 4_096
+    operations_pending_max: int = 65_536
+    watches_max: int = 100_000
+
+    # Embedded store: all records are held in memory, and the log is rewritten as a snapshot when it is larger than
+    # both this and the last snapshot.
+    tree_bytes_max: int = 2 * 1024 * 1024 * 1024
+    log_bytes_max: int = 16 * 1024 * 1024
+    # An idle log gets a mark after this time, so that damage to its last synced record can be told from a torn write.
+    mark_delay_ms: int = 1_000
+
+    # Metadata server (`magnetar metadata serve`) and its clients.
+    connections_max: int = 1_024
+    sessions_max: int = 10_000
+    frame_bytes_max: int = 16 * 1024 * 1024
+    reconnect_delay_min_ms: int = 100
+    reconnect_delay_max_ms: int = 5_000
