@@ -38,13 +38,16 @@ SCHEMAS_ROOT: Final = "/schemas"
 _ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)
 _NOT_ENTITY = re.compile(r"[^-=:.\w]", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-_PARTITION = re.compile(rf"(.+){PARTITION_SUFFIX}(0|[1-9][0-9]{{0,9}})", re.DOTALL)
+_PARTITION = re.compile(rf"(.*){PARTITION_SUFFIX}(0|[1-9][0-9]{{0,9}})", re.DOTALL)
 _PATH_STEPS = (".", "..")
 
 
 class TopicDomain(StrEnum):
     PERSISTENT = "persistent"
     NON_PERSISTENT = "non-persistent"
+
+
+_DOMAINS: Final = {domain.value: domain for domain in TopicDomain}
 
 
 def encode_name(text: str) -> str:
@@ -183,12 +186,12 @@ class TopicName:
 
     def partition(self, index: int) -> "TopicName":
         """One partition of this topic."""
+        if not 0 <= index <= PARTITION_INDEX_MAX:
+            raise BadName(f"partition index {index} is not between 0 and {PARTITION_INDEX_MAX}")
         if self.partition_index == index:
             return self
         if self.partition_index >= 0:
             raise BadName(f"{_quoted(self._full)} is a partition already and has no partition {index}")
-        if not 0 <= index <= PARTITION_INDEX_MAX:
-            raise BadName(f"partition index {index} is not between 0 and {PARTITION_INDEX_MAX}")
         return TopicName(self.domain, self.namespace, f"{self.local_name}{PARTITION_SUFFIX}{index}")
 
     @property
@@ -272,10 +275,9 @@ def _parse_topic(text: str) -> TopicName:
 
 
 def _domain(text: str) -> TopicDomain:
-    if text == TopicDomain.PERSISTENT:
-        return TopicDomain.PERSISTENT
-    if text == TopicDomain.NON_PERSISTENT:
-        return TopicDomain.NON_PERSISTENT
+    domain = _DOMAINS.get(text.lower())
+    if domain is not None:
+        return domain
     raise BadName(f"topic domain {_quoted(text)} should be persistent or non-persistent")
 
 
@@ -286,7 +288,11 @@ def _partition_index(local_name: str) -> int:
     if match is None:
         return -1
     index = int(match[2])
-    return index if index <= PARTITION_INDEX_MAX else -1
+    if index > PARTITION_INDEX_MAX:
+        return -1
+    if not match[1].strip():
+        raise BadName(f"topic name {_quoted(local_name)} is a partition of a topic without a name")
+    return index
 
 
 def _checked_entity(kind: str, text: str) -> str:
