@@ -9,12 +9,13 @@ Assembles.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Generator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 import uvloop
 
-from tools.feature_record import FeatureRecord, known_features
+from tools.feature_record import RESULTS, FeatureRecord, known_features
 
 Result = TypeVar("Result")
 RunOnLoop = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -26,10 +27,14 @@ _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--results", type=Path, default=RESULTS, help="where the outcomes of tagged tests are kept")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "feature(*ids): rows of docs/catalogue.tsv that this test proves")
     if not hasattr(config, "workerinput"):  # under xdist the controller alone writes the record
-        config.pluginmanager.register(FeatureRecord(config), "feature-record")
+        config.pluginmanager.register(FeatureRecord(config, config.getoption("--results")), "feature-record")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,18 +6,21 @@ the same process (standalone, fixtures). Same contract suite, same bounds, same 
 
 An entry is the packed form that BookKeeper stores and sends: header, digest, body (`wire/bookkeeper/entry.py`). Bookies
 never look inside the body.
-Carries.
+Decides.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+NO_ANSWER: Final = -1
+"""What a channel itself tells an AddListener when the connection broke or the deadline passed: the outcome is unknown."""
 
 
 class AddListener(Protocol):
     def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
         """Entries first..last of this listener's ledger have this outcome on this bookie.
 
-        Code is the bookie protocol's (`wire/bookkeeper/codes.py`); 0 means durable. A range is told only where all its
+        Code is the bookie protocol's (`wire/bookkeeper/codes.py`) or NO_ANSWER; 0 means durable. A range is told only where all its
         entries share the outcome. Replies come in any order and may be missing.
         """
 

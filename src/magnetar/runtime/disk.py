@@ -6,7 +6,7 @@ The real one (`real_disk.py`) owns the journal writer threads and a small pool f
 relative to the disk's root. Every operation raises OSError as the system would; nothing is retried here.
 
 Both pass the suite in tests/contracts/test_disk.py.
-Carries.
+Decides.
 """
 
 from abc import ABC, abstractmethod
@@ -26,8 +26,11 @@ class GroupLimits(NamedTuple):
 
     bytes_max: int = 4 * 1024 * 1024
     buffers_max: int = 1024
-    # How long a group may wait for company, counted from its first buffer; 0 syncs as soon as the queue is empty.
+    # How long a group may wait for company, counted from when its first buffer is taken; 0 syncs as soon as the queue is empty.
     delay_max_ms: float = 0.0
+
+
+DEFAULT_LIMITS = GroupLimits()
 
 
 class LogStats(NamedTuple):
@@ -70,10 +73,10 @@ class File(ABC):
 class SyncedLog(ABC):
     """A log file that groups what is appended, syncs each group, and says one number: how far.
 
-    `append` never waits; its buffers must not change until they are synced. Positions count all bytes appended since the
-    log was opened, across rolls. `on_synced(position)` runs on the loop, at most once per group, with a rising number:
-    everything before it is durable, and so is the file's name. `on_failed(error)` runs once, after the last `on_synced`;
-    from then on append raises that error. A failed write or sync is never tried again.
+    `append` never waits; its buffers must not change until they are synced. Positions count all bytes appended since
+    the log was opened, across rolls. `on_synced(position)` runs on the loop, at most once per group, with a rising
+    number: everything before it is durable, and so is the file's name. `on_failed(error)` runs once, after the last
+    `on_synced`; from then on append raises that error. A failed write or sync is never tried again.
 
     A finished file (rolled or closed) ends with its last byte; after a crash a pre-allocated one can end in zeros.
     """
@@ -106,7 +109,7 @@ class DiskLock(ABC):
 class Disk(ABC):
     @abstractmethod
     async def open(self, path: str, *, create: bool = False, truncate: bool = False) -> File:
-        """Open for reading and writing. With create, a missing file is made; its name is durable after sync_directory."""
+        """Open for reading and writing. With create a missing file is made; sync_directory makes its name durable."""
 
     @abstractmethod
     async def open_synced_log(
@@ -115,7 +118,7 @@ class Disk(ABC):
         *,
         on_synced: Callable[[int], None],
         on_failed: Callable[[OSError], None],
-        limits: GroupLimits = GroupLimits(),
+        limits: GroupLimits = DEFAULT_LIMITS,
         preallocate_bytes: int = 0,
         sync: bool = True,
     ) -> SyncedLog:

@@ -1,0 +1,122 @@
+# Every command a developer needs. `make` alone lists them.
+# Needs Python 3.11 or newer and make; everything else is locked in requirements/ and lands in .venv.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-emit-options --strip-extras --allow-unsafe --no-header
+PYTEST := $(BIN)/python -m pytest
+WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
+CODE := src tests tools $(wildcard benchmarks)
+ARGS ?=
+
+.PHONY: help
+help: ## List the targets.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name sentence; do \
+	  printf '  %-14s %s\n' "$$name" "$$sentence"; done
+
+# --- setting up and running -------------------------------------------------------------------
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Magnetar needs Python 3.11 or newer; $(PYTHON) is not. Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.made requirements/build.txt requirements/run.txt requirements/run.in pyproject.toml
+	@echo "installing what Magnetar runs on"
+	@$(PIP_INSTALL) --require-hashes -r requirements/build.txt -r requirements/run.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run requirements/test.txt
+	@echo "installing what the checks need"
+	@$(PIP_INSTALL) --require-hashes -r requirements/test.txt
+	@touch $@
+
+.PHONY: setup setup-test setup-all run
+setup: $(VENV)/.run ## Prepare .venv with what Magnetar runs on; the second time does nothing.
+setup-test: $(VENV)/.test ## Add what the checks and tests need.
+setup-all: setup-test ## Add every extra.
+
+run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passes flags on.
+	@exec $(BIN)/magnetar standalone $(ARGS)
+
+# --- checking ---------------------------------------------------------------------------------
+
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults sim bench features
+test: $(VENV)/.test ## Run every suite that CI runs and print each one's share of the time.
+	@$(BIN)/python -m tools.suites check contracts simulation conformance faults
+
+ci: ## What CI runs: all suites; a missing system part is a failure, not a skip.
+	@CI=true $(MAKE) --no-print-directory test
+
+check: $(VENV)/.test ## Before each commit: format, lint, layers, types, tidiness, unit tests; under two minutes.
+	@$(BIN)/python -m tools.suites fmt-check lint types tidy unit
+
+fmt: $(VENV)/.test ## Format the code and sort its imports.
+	@$(BIN)/ruff check --select I --fix --quiet $(CODE)
+	@$(BIN)/ruff format --quiet $(CODE)
+
+fmt-check: $(VENV)/.test ## Say what `make fmt` would change.
+	@$(BIN)/ruff format --check $(CODE)
+
+lint: $(VENV)/.test ## Lint, and check that imports point down.
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/lint-imports
+
+types: $(VENV)/.test ## Check types, strictly.
+	@$(BIN)/mypy
+
+tidy: $(VENV)/.test ## Check sizes, door plates, banned calls and the house itself.
+	@$(PYTEST) tests/test_tidy.py tests/test_house.py -n $(WORKERS)
+
+unit: $(VENV)/.test ## Does each part decide rightly?
+	@$(PYTEST) tests/unit -n $(WORKERS)
+
+contracts: $(VENV)/.test ## Do all implementations of a seam agree?
+	@$(PYTEST) tests/contracts -n $(WORKERS)
+
+simulation: $(VENV)/.test ## Does the whole hold under the seeds that CI runs?
+	@PYTHONHASHSEED=0 $(PYTEST) tests/simulation -n $(WORKERS)
+
+conformance: $(VENV)/.test ## Do official clients believe us?
+	@$(PYTEST) tests/conformance
+
+faults: $(VENV)/.test ## Do real processes survive kills, pauses and full disks?
+	@$(PYTEST) tests/faults
+
+sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+bench: $(VENV)/.test ## Measure; results go to .results/bench.
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+features: $(VENV)/.test ## Write docs/compatibility.md from the last results.
+	@$(BIN)/python -m tools.features
+
+# --- generating and locking -------------------------------------------------------------------
+
+.PHONY: proto lock hooks clean
+proto: $(VENV)/.test ## Generate src/magnetar/wire/proto from proto/.
+	@$(BIN)/python tools/build_proto.py
+
+lock: $(VENV)/.test ## Compile requirements/*.in to locked versions with hashes; ARGS=--upgrade takes newer ones.
+	@$(COMPILE) $(ARGS) -o requirements/build.txt requirements/build.in
+	@$(COMPILE) $(ARGS) -c requirements/build.txt -o requirements/run.txt requirements/run.in
+	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -o requirements/test.txt requirements/test.in
+
+hooks: $(VENV)/.test ## Let git run the quick checks before each commit.
+	@$(BIN)/pre-commit install
+
+clean: ## Remove the environment, caches and results; data stays.
+	@rm -rf $(VENV) .results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The house's own tools do what they promise: tags, records, the compatibility page, suites, walls, leak checks."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import test_tidy
+from tests.conftest import run_without_leaks
+from tools.feature_record import CATALOGUE, Outcome, Row, catalogue, recorded_outcomes
+from tools.features import Measurement, measurements, page, state_of
+from tools.suites import CLOSING, SuiteResult, closing_table
+
+HOUSE = Path(__file__).resolve().parent.parent
+
+
+def run_python(*arguments: str, cwd: Path = HOUSE, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def run_pytest(tmp_path: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A run of its own over one planted test file, with our conftest, recording into tmp_path."""
+    (tmp_path / "test_planted.py").write_text(source, encoding="utf-8")
+    fixed = ["-m", "pytest", "-c", str(HOUSE / "pyproject.toml"), "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    return run_python(*fixed, "--results", str(tmp_path), str(tmp_path / "test_planted.py"), *arguments)
+
+
+# --- the catalogue and its tags -------------------------------------------------------------------
+
+
+def test_catalogue_rows_are_unique_and_titled() -> None:
+    rows = catalogue()
+    assert CATALOGUE.read_text(encoding="utf-8").splitlines()[0] == "id\tcheck\ttitle"
+    assert len({row.id for row in rows}) == len(rows)
+    for row in rows:
+        assert re.fullmatch(r"F-[A-Z]+-\d\d|[DBC]-\d\d", row.id), row
+        assert row.check in ("test", "bench"), row
+        assert 0 < len(row.title) <= 90, row
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one-process", "xdist"])
+def test_unknown_tag_fails_the_run(tmp_path: Path, workers: list[str]) -> None:
+    source = "import pytest\n@pytest.mark.feature('F-PLAT-99')\ndef test_it(): pass\n"
+    ended = run_pytest(tmp_path, source, *workers)
+    assert ended.returncode != 0
+    assert "'F-PLAT-99', which is no row of docs/catalogue.tsv" in ended.stdout
+    assert "1 passed" not in ended.stdout
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one-process", "xdist"])
+def test_outcomes_of_tagged_tests_are_recorded(tmp_path: Path, workers: list[str]) -> None:
+    source = (
+        "import pytest\n"
+        "@pytest.mark.feature('F-PLAT-01', 'F-PLAT-02')\ndef test_good(): pass\n"
+        "@pytest.mark.feature('F-PLAT-02')\ndef test_bad(): assert 0\n"
+        "@pytest.mark.feature('F-PLAT-03')\ndef test_away(): pytest.skip('no part')\n"
+        "@pytest.fixture\ndef leaky():\n    yield\n    assert 0\n"
+        "@pytest.mark.feature('F-PLAT-04')\ndef test_torn_down_badly(leaky): pass\n"
+        "def test_untagged(): pass\n"
+    )
+    assert run_pytest(tmp_path, source, *workers).returncode == 1
+    found = {outcome.test.split("::")[1]: outcome for outcome in recorded_outcomes(tmp_path)}
+    assert {name: outcome.outcome for name, outcome in found.items()} == {
+        "test_good": "passed",
+        "test_bad": "failed",
+        "test_away": "skipped",
+        "test_torn_down_badly": "failed",
+    }
+    assert found["test_good"].features == ("F-PLAT-01", "F-PLAT-02")
+
+
+def test_a_partial_run_updates_the_record(tmp_path: Path) -> None:
+    source = (
+        "import os, pytest\n"
+        "@pytest.mark.feature('F-PLAT-01')\ndef test_first(): assert 'GOOD' in os.environ\n"
+        "@pytest.mark.feature('F-PLAT-02')\ndef test_second(): pass\n"
+    )
+    run_pytest(tmp_path, source)
+    run_pytest(tmp_path, source.replace("'GOOD' in os.environ", "True"), "-k", "test_first")
+    assert [(o.test.split("::")[1], o.outcome) for o in recorded_outcomes(tmp_path)] == [
+        ("test_first", "passed"),
+        ("test_second", "passed"),
+    ]
+
+
+# --- the compatibility page -----------------------------------------------------------------------
+
+
+def outcome(state: str, name: str = "tests/unit/test_x.py::test_y") -> Outcome:
+    return Outcome(name, state, ("F-A-01",))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "measured", "state"),
+    [
+        ([], None, "not yet"),
+        ([outcome("passed")], None, "proven"),
+        ([outcome("passed"), outcome("failed", "tests/b.py::z")], None, "failing"),
+        ([outcome("skipped")], None, "not yet"),
+        ([outcome("skipped"), outcome("passed", "tests/b.py::z")], None, "proven"),
+        ([], Measurement("3 ms", "2026-01-02"), "measured"),
+        ([outcome("failed")], Measurement("3 ms", "2026-01-02"), "failing"),
+    ],
+)
+def test_state_of_a_row(outcomes: list[Outcome], measured: Measurement | None, state: str) -> None:
+    assert state_of(outcomes, measured)[0] == state
+
+
+def test_page_has_a_line_per_row_and_counts() -> None:
+    rows = [Row("F-A-01", "test", "one"), Row("F-A-02", "bench", "two"), Row("B-01", "test", "three")]
+    text = page(rows, [outcome("passed")], {"F-A-02": Measurement("3 ms", "2026-01-02")})
+    assert "| F-A-01 | one | proven: `unit/test_x.py::test_y` |" in text
+    assert "| F-A-02 | two | measured: 3 ms, 2026-01-02 |" in text
+    assert "| B-01 | three | not yet |" in text
+    assert "| A | 2 | 1 | 1 | 0 | 0 |" in text
+    assert "| all | 3 | 1 | 1 | 0 | 1 |" in text
+
+
+def test_page_refuses_unknown_rows() -> None:
+    with pytest.raises(ValueError, match="F-A-01"):
+        page([Row("F-B-01", "test", "other")], [outcome("passed")], {})
+
+
+def test_newest_measurement_counts(tmp_path: Path) -> None:
+    (tmp_path / "bench").mkdir()
+    results = [
+        {"features": ["F-A-01"], "value": v, "date": d} for v, d in [("new", "2026-02-01"), ("old", "2026-01-01")]
+    ]
+    (tmp_path / "bench" / "one.json").write_text(json.dumps(results), encoding="utf-8")
+    assert measurements(tmp_path) == {"F-A-01": Measurement("new", "2026-02-01")}
+
+
+# --- suites and targets ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["=== 3 passed in 0.10s ===", "12 passed, 1 skipped in 3.06s", "=== 1 failed, 2 passed in 61.02s (0:01:01) ==="],
+)
+def test_closing_lines_are_recognised(line: str) -> None:
+    assert CLOSING.match(line)
+
+
+def test_closing_table_shows_shares_and_overruns() -> None:
+    table = closing_table(
+        [SuiteResult("check", "passed", 150.0, ("3 passed in 1s",)), SuiteResult("unit", "failed", 50.0, ())]
+    )
+    assert table[1].split() == ["check", "passed", "150.0", "75%", "120", "s", "OVER"]
+    assert table[2].split() == ["unit", "failed", "50.0", "25%"]
+    assert table[3] == "check: 3 passed in 1s"
+
+
+def test_every_public_target_has_a_sentence() -> None:
+    text = (HOUSE / "Makefile").read_text(encoding="utf-8")
+    named = {name for line in re.findall(r"^\.PHONY:(.*)$", text, re.M) for name in line.split()}
+    told = set(re.findall(r"^([a-z-]+):.*## \S.*[.?]$", text, re.M))
+    assert named == told
+
+
+# --- walls ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "allowed"),
+    [
+        ("bookie", "magnetar.broker", False),
+        ("ledger", "magnetar.bookie", False),
+        ("managed_ledger", "magnetar.bookie", False),
+        ("broker", "pyspark", False),
+        ("attic", "magnetar.errors", False),
+        ("spark", "pyspark", True),
+        ("broker", "magnetar.ledger", True),
+    ],
+)
+def test_walls_stop_what_they_must(tmp_path: Path, importer: str, imported: str, allowed: bool) -> None:
+    rooms = {"broker", "bookie", "ledger", "managed_ledger", "client", "errors", importer}
+    for room in sorted(rooms):
+        (tmp_path / "magnetar" / room).mkdir(parents=True)
+        source = f"import {imported}\n" if room == importer else ""
+        (tmp_path / "magnetar" / room / "__init__.py").write_text(source, encoding="utf-8")
+    (tmp_path / "magnetar" / "__init__.py").touch()
+    arguments = ["--no-cache", "--config", str(HOUSE / "pyproject.toml")]
+    code = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    ended = run_python("-c", code, *arguments, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert (ended.returncode == 0) == allowed, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import asyncio", ["asyncio"]),
+        ("from time import monotonic", ["time.monotonic"]),
+        ("from random import Random", []),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import asyncio", []),
+        ("def late():\n    import os", ["os"]),
+    ],
+)
+def test_tidy_sees_the_world_in_deciding_modules(tmp_path: Path, source: str, found: list[str]) -> None:
+    (tmp_path / "planted.py").write_text(source, encoding="utf-8")
+    assert test_tidy.world_imports(str(tmp_path / "planted.py")) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("async def work():\n    await x()", [1, 2]),
+        ("class Seam(ABC):\n    @abstractmethod\n    async def read(self): ...", []),
+        ("def plain():\n    return 1", []),
+    ],
+)
+def test_tidy_sees_waiting_in_deciding_modules(tmp_path: Path, source: str, lines: list[int]) -> None:
+    (tmp_path / "planted.py").write_text(source, encoding="utf-8")
+    assert test_tidy.waiting_lines(str(tmp_path / "planted.py")) == lines
+
+
+@pytest.mark.parametrize(
+    ("pattern", "call", "banned"),
+    [
+        ("*.create_task", "self._loop.create_task", True),
+        ("time.*", "time.monotonic", True),
+        ("time.*", "self.time.now", False),
+        ("datetime.now", "datetime.datetime.now", True),
+        ("open", "open", True),
+        ("open", "self._disk.open", False),
+    ],
+)
+def test_tidy_knows_banned_calls(pattern: str, call: str, banned: bool) -> None:
+    assert test_tidy.matches(pattern, call) == banned
+
+
+# --- loops ----------------------------------------------------------------------------------------
+
+
+def test_loop_run_returns_the_result(loop_run: Callable[[Any], Any]) -> None:
+    async def answer() -> int:
+        await asyncio.sleep(0)
+        return 42
+
+    assert loop_run(answer()) == 42
+
+
+def test_a_forgotten_task_fails_the_test() -> None:
+    async def forget() -> None:
+        asyncio.get_running_loop().create_task(asyncio.Event().wait(), name="forgotten")
+
+    with pytest.raises(AssertionError, match="forgotten"):
+        run_without_leaks(forget(), asyncio.new_event_loop)

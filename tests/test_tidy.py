@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of STYLE.md that a machine can check: sizes, door plates, banned calls, names, layers, tracked files.
+
+Reads source text only; imports nothing of the package. The lists of exceptions may only shrink.
+Decides.
+"""
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).resolve().parent.parent
+PACKAGE = HOUSE / "src" / "magnetar"
+GENERATED = "src/magnetar/wire/proto/"
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+# path (or path::function) → its present size. May only shrink; a new one needs a decision note.
+SIZE_RATCHET: dict[str, int] = {}
+
+PLATES = ("Decides.", "Carries.", "Assembles.")
+WORLD_MODULES = frozenset({"asyncio", "socket", "threading", "time", "random", "os", "subprocess"})
+# Random and the clock are passed in; a deciding module may still name the type of what it is given.
+PASSED_IN = frozenset({("random", "Random")})
+
+# call → the only places (path prefixes under src/magnetar) where it may be written
+RUNTIME = ("runtime/",)
+EDGES = ("runtime/", "cli/", "testing")
+BANNED_CALLS: dict[str, tuple[str, ...]] = {
+    "asyncio.wait_for": (),
+    "asyncio.create_task": ("runtime/tasks.py",),
+    "asyncio.ensure_future": ("runtime/tasks.py",),
+    "*.create_task": ("runtime/tasks.py",),
+    "*.run_in_executor": RUNTIME,
+    "asyncio.to_thread": RUNTIME,
+    "time.*": RUNTIME,
+    "random.*": RUNTIME,
+    "Random": RUNTIME,
+    "SystemRandom": RUNTIME,
+    "secrets.*": RUNTIME,
+    "os.urandom": RUNTIME,
+    "uuid.uuid1": RUNTIME,
+    "uuid.uuid4": RUNTIME,
+    "uuid4": RUNTIME,
+    "datetime.now": RUNTIME,
+    "open": EDGES,
+    "os.open": RUNTIME,
+    "*.read_text": EDGES,
+    "*.write_text": EDGES,
+    "*.read_bytes": EDGES,
+    "*.write_bytes": EDGES,
+    "threading.*": RUNTIME,
+}
+BANNED_IN_TESTS = ("asyncio.wait_for", "time.sleep")
+TESTS_THAT_MAY_POLL = frozenset({"tests/conftest.py"})
+
+BANNED_SUFFIXES = ("Manager", "Impl", "Util", "Utils", "Helper", "Helpers", "Base")
+BANNED_PREFIXES = ("get_", "handle_", "process_", "do_")
+BANNED_FILES = frozenset({"util", "utils", "helper", "helpers", "manager", "base", "impl", "common", "misc"})
+# Names that another library calls: asyncio transports, FastAPI and logging hooks.
+NAMES_OF_OTHERS = frozenset({"get_extra_info", "get_write_buffer_size", "get_write_buffer_limits", "get_protocol"})
+
+MACHINE_PATHS = re.compile(r"(?:^|[^\w.~$}-])/(?:work|farm|root|opt/wheels)/")
+REGISTRIES = re.compile(
+    r"https?://[^\s\"')]*(?:pypi\.|pythonhosted|npmjs|maven|debian\.org)|--(?:extra-)?index-url", re.I
+)
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    """What git keeps; without git (an unpacked archive) the question does not arise, and these checks are skipped."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=HOUSE, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git work tree")
+    return tuple(sorted(path for path in listed.stdout.split("\0") if path and (HOUSE / path).is_file()))
+
+
+def modules(*roots: str) -> list[str]:
+    """Python files under the roots, generated ones left out, new ones that git does not know yet included."""
+    found = [path for root in roots for path in (HOUSE / root).rglob("*.py")]
+    names = sorted(path.relative_to(HOUSE).as_posix() for path in found)
+    return [name for name in names if not name.startswith(GENERATED)]
+
+
+@cache
+def tree_of(path: str) -> ast.Module:
+    return ast.parse((HOUSE / path).read_text(encoding="utf-8"), filename=path)
+
+
+def plate_of(path: str) -> str:
+    words = (ast.get_docstring(tree_of(path)) or "").split()
+    return words[-1] if words else ""
+
+
+def under_package(path: str) -> str:
+    return path.removeprefix("src/magnetar/")
+
+
+def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node except what stands under `if TYPE_CHECKING`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        yield node
+        yield from runtime_nodes(node)
+
+
+def world_imports(path: str) -> list[str]:
+    found = []
+    for node in runtime_nodes(tree_of(path)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] in WORLD_MODULES]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in WORLD_MODULES:
+            module = node.module or ""
+            found += [f"{module}.{alias.name}" for alias in node.names if (module, alias.name) not in PASSED_IN]
+    return found
+
+
+def waiting_lines(path: str) -> list[int]:
+    """Where a module waits. An abstract coroutine does not: an interface only says what others carry."""
+    lines = []
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.AsyncFunctionDef):
+            if not any("abstractmethod" in ast.unparse(decorator) for decorator in node.decorator_list):
+                lines.append(node.lineno)
+        elif isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)):
+            lines.append(node.lineno)
+    return lines
+
+
+def called_names(path: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+            yield node.lineno, ast.unparse(node.func)
+
+
+def matches(pattern: str, call: str) -> bool:
+    if pattern.startswith("*."):
+        return "." in call and call.rsplit(".", 1)[1] == pattern[2:]
+    if pattern.endswith(".*"):
+        return call.startswith(pattern[:-1])
+    return call == pattern or ("." in pattern and call.endswith("." + pattern))
+
+
+def test_files_and_functions_are_short() -> None:
+    problems = []
+    for path in modules("src", "tests", "tools", "benchmarks"):
+        lines = len((HOUSE / path).read_text(encoding="utf-8").splitlines())
+        if lines > SIZE_RATCHET.get(path, FILE_LINES_MAX):
+            problems.append(f"{path} has {lines} lines; the limit is {FILE_LINES_MAX}")
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
+                lines = node.end_lineno - node.lineno + 1
+                if lines > SIZE_RATCHET.get(f"{path}::{node.name}", FUNCTION_LINES_MAX):
+                    problems.append(
+                        f"{path}:{node.lineno} {node.name} has {lines} lines; the limit is {FUNCTION_LINES_MAX}"
+                    )
+    assert not problems, "\n".join(problems)
+
+
+def test_every_module_has_a_door_plate() -> None:
+    rooms = [path for path in modules("src") if not path.endswith("__init__.py")]
+    missing = [path for path in rooms if plate_of(path) not in PLATES]
+    assert not missing, f"docstring must end with one of {' '.join(PLATES)}: " + ", ".join(missing)
+
+
+def test_deciding_modules_only_decide() -> None:
+    problems = []
+    for path in modules("src"):
+        if plate_of(path) != "Decides.":
+            continue
+        problems += [f"{path} decides, but imports {name}" for name in world_imports(path)]
+        problems += [f"{path}:{line} decides, but waits" for line in waiting_lines(path)]
+    assert not problems, "\n".join(problems)
+
+
+def test_packages_hold_a_docstring_only() -> None:
+    """`__init__` says what lives there; the package itself may resolve its public names lazily."""
+    problems = []
+    for path in modules("src"):
+        if not path.endswith("__init__.py"):
+            continue
+        if not ast.get_docstring(tree_of(path)):
+            problems.append(f"{path} has no docstring")
+        public = path in {
+            f"src/magnetar/{room}__init__.py" for room in ("", "client/", "spark/", "testing/", "blocking/")
+        }
+        if not public and len(tree_of(path).body) > 1:
+            problems.append(f"{path} holds more than its docstring")
+    assert not problems, "\n".join(problems)
+
+
+def test_the_world_is_reached_through_runtime_only() -> None:
+    problems = []
+    for path in modules("src"):
+        for line, call in called_names(path):
+            for pattern, places in BANNED_CALLS.items():
+                if matches(pattern, call) and not under_package(path).startswith(places):
+                    problems.append(f"{path}:{line} calls {call}; it belongs to {', '.join(places) or 'nobody'}")
+    assert not problems, "\n".join(problems)
+
+
+def test_tests_wait_for_conditions() -> None:
+    problems = [
+        f"{path}:{line} calls {call}"
+        for path in modules("tests")
+        if path not in TESTS_THAT_MAY_POLL
+        for line, call in called_names(path)
+        if call in BANNED_IN_TESTS
+    ]
+    assert not problems, "\n".join(problems)
+
+
+def test_names_are_the_domains() -> None:
+    problems = []
+    for path in modules("src"):
+        if Path(path).stem in BANNED_FILES:
+            problems.append(f"{path} names nothing that the domain knows")
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) and node.name.endswith(BANNED_SUFFIXES):
+                problems.append(f"{path}:{node.lineno} class {node.name}")
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                name = node.name.lstrip("_")
+                if name.startswith(BANNED_PREFIXES) and name not in NAMES_OF_OTHERS:
+                    problems.append(f"{path}:{node.lineno} def {node.name}")
+    assert not problems, "\n".join(problems)
+
+
+def test_every_file_names_its_licence() -> None:
+    first = "# SPDX-License-Identifier: Apache-2.0"
+    sources = modules("src", "tests", "tools", "benchmarks")
+    missing = [path for path in sources if not (HOUSE / path).read_text(encoding="utf-8").startswith(first)]
+    assert not missing, "first line must be the SPDX line: " + ", ".join(missing)
+
+
+def test_architecture_draws_the_layers_that_are_checked() -> None:
+    text = (HOUSE / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    drawing = text.split("## Layers", 1)[1].split("```", 2)[1]
+    drawn = [re.split(r"\s{2,}", line)[0].split(" | ") for line in drawing.strip().splitlines()]
+    settings = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))
+    contract = next(c for c in settings["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
+    checked = [[room.strip("() ") for room in layer.split("|")] for layer in contract["layers"]]
+    assert drawn == checked
+
+
+def test_every_room_is_in_the_layers() -> None:
+    settings = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))
+    contract = next(c for c in settings["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
+    known = {room.strip("() ") for layer in contract["layers"] for room in layer.split("|")}
+    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert rooms - {"__init__", "__main__"} <= known
+
+
+def test_decision_notes_are_numbered() -> None:
+    notes = sorted(path.name for path in (HOUSE / "docs" / "decisions").glob("*.md"))
+    numbers = [name[:4] for name in notes]
+    assert all(re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", name) for name in notes), notes
+    assert len(numbers) == len(set(numbers)), f"two notes share a number: {notes}"
+
+
+@pytest.mark.parametrize("pattern", [MACHINE_PATHS, REGISTRIES], ids=["machine-path", "registry-host"])
+def test_nothing_of_a_machine_is_committed(pattern: re.Pattern[str]) -> None:
+    found = []
+    for path in tracked():
+        if path == "tests/test_tidy.py":  # the patterns themselves
+            continue
+        try:
+            text = (HOUSE / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # a golden binary file
+        found += [
+            f"{path}:{n}: {line.strip()[:100]}" for n, line in enumerate(text.splitlines(), 1) if pattern.search(line)
+        ]
+    assert not found, "\n".join(found)
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for path in tracked():
+        if path.endswith(".md"):
+            targets = re.findall(r"\]\(([^)#\s]+)", (HOUSE / path).read_text(encoding="utf-8"))
+            inside = [target for target in targets if "://" not in target]
+            broken += [f"{path} → {target}" for target in inside if not ((HOUSE / path).parent / target).exists()]
+    assert not broken, "\n".join(broken)
