@@ -82,8 +82,8 @@ class MetadataStore(ABC):
     def watch(self, prefix: str, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Tell of changes at prefix or below it, on the loop, after they are visible; returns the call that ends it.
 
-        A change may be told late, twice, or merged with the next; it is never lost for good while the session lives. The
-        watch outlives a lost session: after REESTABLISHED read again, what happened in between is not told.
+        A change may be told late, twice, or merged with the next; it is never lost for good while the session lives.
+        The watch outlives a lost session: after REESTABLISHED read again, what happened in between is not told.
         """
 
     @abstractmethod

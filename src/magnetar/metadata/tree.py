@@ -11,6 +11,7 @@ Decides.
 """
 
 from collections.abc import Iterator
+from itertools import chain, starmap
 from typing import NamedTuple
 
 from magnetar.config.metadata import MetadataSettings
@@ -98,12 +99,12 @@ class RecordTree:
         """What the records take in memory, estimated."""
         return self._bytes
 
-    def contents(self) -> list[Effect]:
-        """Effects that make this tree from an empty one: consistent, and unaffected by later changes."""
-        effects: list[Effect] = [SessionOpened(session, timeout) for session, timeout in self.sessions.items()]
-        effects.extend(map(Written, self._records.keys(), self._records.values()))
-        effects.extend(map(Counted, self._counters.keys(), self._counters.values()))
-        return effects
+    def contents(self) -> Iterator[Effect]:
+        """Effects that make this tree from an empty one, as of this call: later changes do not show."""
+        sessions = list(self.sessions.items())
+        records = list(self._records.items())
+        counters = list(self._counters.items())
+        return chain(starmap(SessionOpened, sessions), starmap(Written, records), starmap(Counted, counters))
 
     def __len__(self) -> int:
         return len(self._records)

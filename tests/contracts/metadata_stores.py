@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the metadata stores under test come from, and how a test watches them.
+
+A place is one tree of records that sessions are opened on. Each implementation has one here; the contract suite runs
+over all of them.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from magnetar.config.metadata import MetadataSettings
+from magnetar.metadata.durable_tree import DurableTree
+from magnetar.metadata.embedded import EmbeddedStore
+from magnetar.metadata.memory import MemoryStore, MemoryTree
+from magnetar.metadata.store import Change, MetadataStore
+from magnetar.runtime.clock import SystemClock
+from magnetar.runtime.real_disk import RealDisk
+
+T = TypeVar("T")
+
+PATIENCE_S = 30.0
+
+
+class Place(ABC):
+    """One tree of records; `async with place:` starts and ends it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.stores: list[MetadataStore] = []
+
+    async def session(self) -> MetadataStore:
+        store = await self.open_session()
+        self.stores.append(store)
+        return store
+
+    async def __aenter__(self) -> "Place":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for store in self.stores:
+            await store.close()
+        await self.stop()
+
+    async def start(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        return
+
+    @abstractmethod
+    async def open_session(self) -> MetadataStore: ...
+
+    async def expire(self, store: MetadataStore) -> None:
+        """End a session as the store would, and let a new one take its place."""
+        raise NotImplementedError(f"{type(self).__name__} has no sessions that expire")
+
+
+class MemoryPlace(Place):
+    async def start(self) -> None:
+        self.tree = MemoryTree()
+
+    async def open_session(self) -> MetadataStore:
+        return self.tree.open_session()
+
+    async def expire(self, store: MetadataStore) -> None:
+        assert isinstance(store, MemoryStore)
+        store.expire_session()
+        store.reestablish_session()
+
+
+class EmbeddedPlace(Place):
+    async def start(self) -> None:
+        self.disk = RealDisk(str(self.directory))
+        self.tree = await DurableTree.open(
+            self.disk, "metadata", clock=SystemClock(), settings=MetadataSettings(log_bytes_max=4096)
+        )
+
+    async def open_session(self) -> MetadataStore:
+        return await EmbeddedStore.join(self.tree)
+
+    async def stop(self) -> None:
+        await self.tree.close()
+        await self.disk.close()
+
+
+class Seen(Generic[T]):
+    """A listener that remembers, and on which a test can wait."""
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+        self._told = asyncio.Event()
+
+    def __call__(self, item: T) -> None:
+        self.items.append(item)
+        self._told.set()
+
+    async def until(self, condition: Callable[[list[T]], bool]) -> list[T]:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition(self.items):
+                self._told.clear()
+                await self._told.wait()
+        return self.items
+
+    async def until_holds(self, *wanted: T) -> list[T]:
+        return await self.until(lambda items: all(item in items for item in wanted))
+
+
+SeenChanges = Seen[Change]
+
+PLACES: dict[str, type[Place]] = {"memory": MemoryPlace, "embedded": EmbeddedPlace}
+EXPIRING: dict[str, type[Place]] = {"memory": MemoryPlace}
