@@ -281,6 +281,21 @@ def test_nothing_of_a_machine_is_committed(pattern: re.Pattern[str]) -> None:
     assert not found, "\n".join(found)
 
 
+def test_back_pressure_page_names_real_settings_and_tests() -> None:
+    fields: dict[str, set[str]] = {}
+    for path in modules("src/magnetar/config"):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                named = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
+                fields[node.name] = {target.id for target in named if isinstance(target, ast.Name)}
+    text = (HOUSE / "docs" / "backpressure.md").read_text(encoding="utf-8")
+    settings = re.findall(r"`(\w+Settings)\.(\w+)`", text)
+    assert settings
+    assert not [f"{owner}.{field}" for owner, field in settings if field not in fields.get(owner, set())]
+    tests = re.findall(r"`(tests/[\w/]+\.py)(?:::\w+)?` \|$", text, re.M)
+    assert not [path for path in tests if not (HOUSE / path).exists()]
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     broken = []
     for path in tracked():
