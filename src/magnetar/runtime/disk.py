@@ -26,7 +26,7 @@ class GroupLimits(NamedTuple):
 
     bytes_max: int = 4 * 1024 * 1024
     buffers_max: int = 1024
-    # How long a group may wait for company, counted from when its first buffer is taken; 0 syncs as soon as the queue is empty.
+    # How long a group may wait for company once its first buffer is taken; 0 syncs as soon as the queue is empty.
     delay_max_ms: float = 0.0
 
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One open file of the real disk.
+
+Reads of bytes that the kernel has in memory are answered on the loop, without a thread; everything else goes to the
+disk's threads. Carries.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from magnetar.runtime.blocking_calls import BlockingCalls, CallsUnderWay
+from magnetar.runtime.disk import Buffer, File
+from magnetar.runtime.log_file import write_fully
+
+_T = TypeVar("_T")
+
+_READ_NOW: int | None = getattr(os, "RWF_NOWAIT", None)
+# Copying more than this on the loop would hold it longer than the way through a thread.
+_READ_NOW_BYTES_MAX = 64 * 1024
+
+
+class RealFile(File):
+    def __init__(self, path: str, fd: int, calls: BlockingCalls, on_closed: Callable[["RealFile"], None]) -> None:
+        self.path = path
+        self._fd = fd
+        self._calls = calls
+        self._on_closed = on_closed
+        self._size = os.fstat(fd).st_size
+        self._under_way = CallsUnderWay()
+
+    def size(self) -> int:
+        return self._size
+
+    async def read(self, offset: int, length: int) -> bytes:
+        start = b""
+        if _READ_NOW is not None and length <= _READ_NOW_BYTES_MAX:
+            start = self._read_now(offset, length)
+            if len(start) == length:
+                return start
+        rest = await self._run(_read_fully, self._open_fd(), offset + len(start), length - len(start))
+        return start + rest if start else rest
+
+    async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        written = await self._run(write_fully, self._open_fd(), buffers, offset)
+        self._size = max(self._size, offset + written)
+
+    async def sync(self) -> None:
+        await self._run(os.fdatasync, self._open_fd())
+
+    async def truncate(self, length: int) -> None:
+        await self._run(os.ftruncate, self._open_fd(), length)
+        self._size = length
+
+    async def close(self) -> None:
+        if self._fd < 0:
+            return
+        fd, self._fd = self._fd, -1
+        await self._under_way.ended()
+        self._on_closed(self)
+        await self._calls.run(os.close, fd)
+
+    def _open_fd(self) -> int:
+        if self._fd < 0:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        return self._fd
+
+    def _read_now(self, offset: int, length: int) -> bytes:
+        """What of it the kernel has at hand; the thread decides about errors and the end of the file."""
+        assert _READ_NOW is not None
+        buffer = bytearray(length)
+        try:
+            count = os.preadv(self._open_fd(), [buffer], offset, _READ_NOW)
+        except OSError as error:
+            if error.errno == errno.EBADF:
+                raise
+            return b""
+        return bytes(buffer) if count == length else bytes(buffer[:count])
+
+    async def _run(self, call: Callable[..., _T], *args: Any) -> _T:
+        future = self._calls.start(call, *args)
+        self._under_way.add(future)
+        return await asyncio.shield(future)
+
+
+def _read_fully(fd: int, offset: int, length: int) -> bytes:
+    parts = []
+    while length > 0:
+        part = os.pread(fd, length, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
