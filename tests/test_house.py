@@ -228,6 +228,12 @@ def test_tidy_sees_waiting_in_deciding_modules(tmp_path: Path, source: str, line
     assert test_tidy.waiting_lines(str(tmp_path / "planted.py")) == lines
 
 
+def test_tidy_tells_polling_from_sleeping(tmp_path: Path) -> None:
+    source = "while not ready():\n    time.sleep(0.01)\ntime.sleep(1)\n"
+    (tmp_path / "planted.py").write_text(source, encoding="utf-8")
+    assert test_tidy.blind_sleeps(str(tmp_path / "planted.py")) == [3]
+
+
 @pytest.mark.parametrize(
     ("pattern", "call", "banned"),
     [
