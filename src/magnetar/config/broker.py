@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a broker can be told.
+
+Decides.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    cluster_name: str = "standalone"
+    bind_address: str = "127.0.0.1"
+    advertised_address: str = "127.0.0.1"
+    port: int = 6650
+    http_port: int = 8080
+
+    message_bytes_max: int = 5 * 1024 * 1024
+    keep_alive_interval_s: int = 30
+    connections_max: int = 10_000
+    # Above the mark a connection stops reading until half of it is stored; TCP tells the producer.
+    connection_publish_bytes_max: int = 16 * 1024 * 1024
+    process_publish_bytes_max: int = 256 * 1024 * 1024
+    # What a consumer's connection may hold unsent before its dispatch pauses.
+    connection_write_bytes_max: int = 1024 * 1024
+    session_requests_max: int = 1_000
+    producers_per_connection_max: int = 100_000
+    consumers_per_connection_max: int = 100_000
+
+    allow_auto_topic_creation: bool = True
+    auto_topic_creation_partitioned: bool = False
+    default_partitions: int = 1
+    allow_auto_subscription_creation: bool = True
+
+    dispatch_read_entries_max: int = 100
+    dispatch_read_bytes_max: int = 5 * 1024 * 1024
+    dispatch_round_robin_entries_max: int = 20
+    unacked_messages_per_consumer_max: int = 50_000
+    unacked_messages_per_subscription_max: int = 200_000
+    failover_delay_ms: int = 1_000

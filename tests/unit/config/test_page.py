@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/configuration.md is in step with the table."""
+
+from dataclasses import dataclass
+
+from magnetar.config.keys import KEYS
+from tools.configuration_page import PAGE, field_comments, page
+
+
+def test_the_page_is_in_step() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tools.configuration_page"
+
+
+def test_every_key_is_on_the_page() -> None:
+    text = page()
+    assert [key.name for key in KEYS if f"`{key.name}`" not in text] == []
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    # About first,
+    # on two lines.
+    first: int = 1
+    second: int = 2
+
+
+def test_comments_above_a_field_are_its_meaning() -> None:
+    assert field_comments(Example) == {"first": "About first, on two lines."}
