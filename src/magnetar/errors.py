@@ -68,6 +68,14 @@ class ChecksumMismatch(Refused):
     """A message's checksum does not match its bytes; nothing was stored."""
 
 
+class BadPayload(Refused):
+    """A payload is not what its metadata says: compression, sizes, or the messages of a batch."""
+
+
+class UnsupportedVersion(Refused):
+    """The peer speaks a version of a protocol or format that we do not."""
+
+
 # --- metadata -------------------------------------------------------------------------------
 
 
@@ -113,6 +121,14 @@ class ValueTooLarge(MetadataError):
     """The record is larger than the store takes; names both sizes."""
 
     retryable = False
+
+
+class LockHeld(MetadataError):
+    """Another owner holds the lock; the text names it."""
+
+
+class DamagedRecord(Damaged):
+    """A record of the metadata store, or the saved state of a cursor, cannot be read."""
 
 
 # --- bookie and ledger ------------------------------------------------------------------------
@@ -219,6 +235,10 @@ class ProducerFenced(Refused):
     """A newer producer has taken over."""
 
 
+class BadPosition(Refused):
+    """The position does not exist in this managed ledger, or not yet."""
+
+
 class TopicTerminated(Refused):
     """The topic was terminated; it takes no more messages."""
 
@@ -235,3 +255,49 @@ class PersistenceFailed(Refused):
     """The message could not be stored; it was not acknowledged."""
 
     retryable = True
+
+
+class QuotaExceeded(Refused):
+    """The backlog quota of the topic is used up; its policy says whether a producer waits or fails."""
+
+    retryable = True
+
+
+class IncompatibleSchema(Refused):
+    """The schema does not fit those that the topic has."""
+
+
+class ConsumerAssignRefused(Refused):
+    """The key ranges that the consumer brought overlap those of another."""
+
+
+# --- who may do what --------------------------------------------------------------------------
+
+
+class NotAuthenticated(Refused):
+    """The credentials are missing, wrong or expired."""
+
+
+class NotAuthorized(Refused):
+    """The role is known, and may not do this."""
+
+
+# --- transactions -----------------------------------------------------------------------------
+
+
+class NoTransactionCoordinator(Refused):
+    """This broker does not serve that transaction coordinator now."""
+
+    retryable = True
+
+
+class BadTransactionStatus(Refused):
+    """The transaction is not in a state that allows this."""
+
+
+class TransactionConflict(Refused):
+    """Another transaction holds the acknowledgement."""
+
+
+class TransactionNotFound(Refused):
+    """No such transaction; it may have timed out."""

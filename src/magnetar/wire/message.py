@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The body of SEND and MESSAGE: checksum, metadata, payload. Also what is stored, so the same bytes travel all the way.
+
+    2 magic 0x0e01 | 4 CRC32C of all that follows | 4 metadata size | MessageMetadata | payload
+
+Old clients leave magic and checksum out. In front a broker may have put its own metadata (`wire/broker_entry.py`).
+Every function takes the offset where the message starts, so that a stored entry is never copied to be looked at.
+
+There are no peeks at single fields: parsing a usual MessageMetadata whole (0.45 µs) is cheaper than any by hand.
+Decides.
+"""
+
+from typing import Final, TypeAlias
+
+from google.protobuf.message import DecodeError
+from google_crc32c import extend
+
+from magnetar.errors import BadFrame, ChecksumMismatch
+from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
+
+Buffer: TypeAlias = bytes | memoryview
+
+CHECKSUM_MAGIC: Final = b"\x0e\x01"
+CHECKSUM_BYTES: Final = 6
+SIZE_BYTES: Final = 4
+
+
+def has_checksum(body: Buffer, start: int = 0) -> bool:
+    return body[start : start + 2] == CHECKSUM_MAGIC
+
+
+def is_intact(body: Buffer, start: int = 0) -> bool:
+    """Whether the checksum matches; a message without one is taken as it is."""
+    if body[start : start + 2] != CHECKSUM_MAGIC:
+        return True
+    covered = body[start + CHECKSUM_BYTES :]
+    checksum: int = extend(0, covered if type(covered) is bytes else bytes(covered))
+    return int.from_bytes(body[start + 2 : start + CHECKSUM_BYTES], "big") == checksum
+
+
+def check_intact(body: Buffer, start: int = 0) -> None:
+    if not is_intact(body, start):
+        raise ChecksumMismatch(f"The checksum of a message of {len(body) - start} bytes does not match; send it again.")
+
+
+def metadata_span(body: Buffer, start: int = 0) -> tuple[int, int]:
+    """Where the metadata begins and ends; the payload is the rest. Raises BadFrame for impossible sizes."""
+    begin = start + SIZE_BYTES
+    if body[start : start + 2] == CHECKSUM_MAGIC:
+        begin += CHECKSUM_BYTES
+    if begin > len(body):
+        raise BadFrame(f"A message of {len(body) - start} bytes ends before its metadata size.")
+    size = int.from_bytes(body[begin - SIZE_BYTES : begin], "big")
+    if size > len(body) - begin:
+        raise BadFrame(f"A metadata size of {size} does not fit into a message of {len(body) - start} bytes.")
+    return begin, begin + size
+
+
+def split(body: Buffer, start: int = 0) -> tuple[MessageMetadata, memoryview]:
+    """Metadata and payload. Raises BadFrame where there is no such thing."""
+    begin, until = metadata_span(body, start)
+    return parse_metadata(body[begin:until]), memoryview(body)[until:]
+
+
+def read_metadata(body: Buffer, start: int = 0) -> MessageMetadata:
+    begin, until = metadata_span(body, start)
+    return parse_metadata(body[begin:until])
+
+
+def parse_metadata(data: Buffer) -> MessageMetadata:
+    """Raises BadFrame if these bytes are no MessageMetadata, or lack one of its required fields."""
+    try:
+        return MessageMetadata.FromString(data if type(data) is bytes else bytes(data))
+    except DecodeError as error:
+        raise BadFrame(f"A message's metadata of {len(data)} bytes cannot be parsed.") from error
+
+
+def join(metadata: bytes, payload: Buffer) -> tuple[bytes, Buffer]:
+    """The body of a SEND in two parts, the second of which is the payload itself, untouched."""
+    front = len(metadata).to_bytes(SIZE_BYTES, "big") + metadata
+    checksum = extend(extend(0, front), payload if type(payload) is bytes else bytes(payload))
+    return b"".join((CHECKSUM_MAGIC, checksum.to_bytes(4, "big"), front)), payload
+
+
+def messages_in(metadata: MessageMetadata) -> int:
+    """How many messages an entry holds: 1 unless it is a batch. Raises BadFrame for a batch of none or fewer."""
+    count = metadata.num_messages_in_batch
+    if count < 1:
+        raise BadFrame(f"A batch of {count} messages is impossible.")
+    return count
+
+
+def is_batch(metadata: MessageMetadata) -> bool:
+    """Whether the payload is a batch; one of a single message is one too."""
+    return metadata.HasField("num_messages_in_batch")
