@@ -13,20 +13,20 @@ from abc import ABC, abstractmethod
 from typing import Final, NamedTuple, Protocol
 
 NO_ANSWER: Final = -1
-"""What a channel itself tells an AddListener when the connection broke or the deadline passed: the outcome is unknown."""
+"""What a channel itself tells an AddListener when the connection broke or time ran out: the outcome is unknown."""
 
 
 class AddListener(Protocol):
     def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
         """Entries first..last of this listener's ledger have this outcome on this bookie.
 
-        Code is the bookie protocol's (`wire/bookkeeper/codes.py`) or NO_ANSWER; 0 means durable. A range is told only where all its
-        entries share the outcome. Replies come in any order and may be missing.
+        Code is the bookie protocol's (`wire/bookkeeper/codes.py`) or NO_ANSWER; 0 means durable. A range is told only
+        where all its entries share the outcome. Replies come in any order and may be missing.
         """
 
 
 class LastConfirmed(NamedTuple):
-    """A bookie's view of an open ledger: the explicit or piggy-backed last add confirmed, and the last entry it holds."""
+    """What a bookie knows of an open ledger: the last add confirmed, explicit or piggy-backed, and its last entry."""
 
     last_add_confirmed: int
     last_entry: bytes | None

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One ledger being written: packs entries, sends each to its write set, says how far they are confirmed.
+
+Owns the unconfirmed entries and the writer's view of the ledger's record. `quorum.py` decides how far;
+`ensemble_change.py` puts other bookies in the place of failed ones. Never waits in `append`, never confirms past what
+the recorded ensemble holds, never confirms anything after it has failed.
+
+A failure leaves the outcome of unconfirmed entries unknown (R9): some bookies may hold them.
+Carries.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from magnetar.errors import BadVersion, LedgerClosed, LedgerFenced, MagnetarError, WrongMasterKey
+from magnetar.ledger.catalog import Versioned
+from magnetar.ledger.channel import NO_ANSWER
+from magnetar.ledger.ensemble_change import EnsembleChange
+from magnetar.ledger.parts import LedgerParts
+from magnetar.ledger.quorum import AckWindow
+from magnetar.runtime.disk import Buffer
+from magnetar.wire.bookkeeper.codes import ReturnCode
+from magnetar.wire.bookkeeper.entry import EntryPacker
+
+_FENCED: Final = int(ReturnCode.FENCED)
+_UNAUTHORIZED: Final = int(ReturnCode.UNAUTHORIZED)
+
+_log = logging.getLogger(__name__)
+
+
+class WriterListener(Protocol):
+    def on_confirmed(self, writer: "LedgerWriter", entry_id: int) -> None:
+        """Every entry up to this one is safe; the number only rises."""
+
+    def on_failed(self, writer: "LedgerWriter", error: MagnetarError) -> None:
+        """Told once: nothing after last_add_confirmed will be confirmed."""
+
+
+class LedgerWriter:
+    __slots__ = (
+        "_adds",
+        "_change",
+        "_drained",
+        "_idle_mark",
+        "_is_single",
+        "_lac_timer",
+        "_listener",
+        "_master_key",
+        "_members",
+        "_pack",
+        "_packer",
+        "_parts",
+        "_pending",
+        "_refusal",
+        "_silence_mark",
+        "_silence_timer",
+        "_single_add",
+        "_told_lac",
+        "_window",
+        "is_over",
+        "known",
+        "last_add_pushed",
+        "ledger_id",
+        "length",
+        "pending_bytes",
+    )
+
+    def __init__(self, known: Versioned, parts: LedgerParts, listener: WriterListener) -> None:
+        record = known.record
+        self.ledger_id: Final = record.ledger_id
+        self.known = known
+        # Body bytes of all that was appended; of the confirmed entries once the writer is over.
+        self.length = 0
+        self.last_add_pushed = -1
+        # Packed bytes in flight.
+        self.pending_bytes = 0
+        self._parts = parts
+        self._listener = listener
+        self._packer = EntryPacker(record.ledger_id, record.digest, record.password)
+        self._pack = self._packer.pack
+        self._master_key = self._packer.master_key
+        self._window = AckWindow(record.quorum)
+        # Packed entries from last_add_confirmed + 1 to last_add_pushed.
+        self._pending: deque[bytes] = deque()
+        # What append raises, from close or failure on; over: nothing is confirmed any more.
+        self._refusal: MagnetarError | None = None
+        self.is_over = False
+        self._drained: asyncio.Future[None] | None = None
+        self._change = EnsembleChange(self, parts)
+        self._silence_timer: asyncio.TimerHandle | None = None
+        self._silence_mark = -1
+        self._lac_timer: asyncio.TimerHandle | None = None
+        self._idle_mark = self._told_lac = -1
+        self._adopt_ensemble(record.last_segment.ensemble)
+        self._watch_idleness()
+
+    # --- the hot path -------------------------------------------------------------------------
+
+    def append(self, parts: Sequence[Buffer]) -> bytes:
+        """Send one entry; returns its packed bytes, its id is last_add_pushed. LedgerFenced, LedgerClosed when over."""
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
+        entry_id = self.last_add_pushed + 1
+        window = self._window
+        length = self.length
+        for part in parts:
+            length += len(part)
+        entry = self._pack(entry_id, window.confirmed, length, parts)
+        self.length = length
+        self.last_add_pushed = window.pushed = entry_id
+        self._pending.append(entry)
+        self.pending_bytes += len(entry)
+        if self._silence_timer is None:
+            self._watch_silence()
+        if self._is_single:
+            self._single_add(self.ledger_id, entry_id, entry, self._master_key, self)
+        else:
+            for member in window.quorum.write_set(entry_id):
+                self._adds[member](self.ledger_id, entry_id, entry, self._master_key, self)
+        return entry
+
+    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
+        member = self._members.get(bookie)
+        if member is None or self.is_over:
+            return
+        if code == 0:
+            if self._window.on_acked(member, first, last):
+                self._tell_confirmed()
+        elif code == _FENCED:
+            self.fail(LedgerFenced(f"Ledger {self.ledger_id} was fenced on {bookie}: another owner has taken it over."))
+        elif code == _UNAUTHORIZED:
+            self.fail(WrongMasterKey(f"{bookie} refuses the password of ledger {self.ledger_id}."))
+        else:
+            self._change.on_member_failed(member, code)
+
+    # --- questions ----------------------------------------------------------------------------
+
+    @property
+    def last_add_confirmed(self) -> int:
+        return self._window.confirmed
+
+    @property
+    def pending_entries(self) -> int:
+        return len(self._pending)
+
+    @property
+    def error(self) -> MagnetarError | None:
+        """Why nothing more can be appended; None while it can."""
+        return self._refusal
+
+    # --- ending -------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Take no more entries, wait until those in flight are confirmed or have failed, close the ledger on record.
+
+        LedgerFenced or LedgerClosed when another client ends it elsewhere: open it with recovery to learn where (R10).
+        """
+        if self._refusal is None:
+            self._refusal = LedgerClosed(f"Ledger {self.ledger_id} is closed: nothing can be added.")
+        if self._pending:
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._drained)
+        if not self.is_over:
+            self._end()
+        await self._change.finish()
+        if isinstance(self._refusal, LedgerFenced | WrongMasterKey):
+            raise self._refusal.with_traceback(None)
+        await self._close_on_record()
+
+    def fail(self, error: MagnetarError) -> None:
+        """Nothing after last_add_confirmed will be confirmed; the listener learns it once."""
+        if self.is_over:
+            return
+        self._refusal = error
+        self._end()
+        self._listener.on_failed(self, error)
+
+    # --- for the ensemble change --------------------------------------------------------------
+
+    def hold(self) -> None:
+        self._window.hold()
+
+    def adopt(self, known: Versioned, members: Sequence[int]) -> None:
+        """Other bookies stand at these members, on record: send them what they must hold."""
+        self.known = known
+        if self.is_over:
+            return
+        self._window.on_replaced(members)
+        self._adopt_ensemble(known.record.last_segment.ensemble)
+        first = self._window.confirmed + 1
+        for member in members:
+            for entry_id in self._window.entries_for(member):
+                self._adds[member](self.ledger_id, entry_id, self._pending[entry_id - first], self._master_key, self)
+        self._silence_mark = self._window.confirmed
+
+    def release(self) -> None:
+        if self._window.is_held and not self.is_over and self._window.release():
+            self._tell_confirmed()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _adopt_ensemble(self, ensemble: tuple[str, ...]) -> None:
+        self._members = {bookie: i for i, bookie in enumerate(ensemble)}
+        self._adds = [self._parts.channels(bookie).add for bookie in ensemble]
+        self._single_add = self._adds[0]
+        self._is_single = len(ensemble) == 1
+
+    def _tell_confirmed(self) -> None:
+        confirmed = self._window.confirmed
+        pending = self._pending
+        freed = 0
+        for _ in range(len(pending) - (self.last_add_pushed - confirmed)):
+            freed += len(pending.popleft())
+        self.pending_bytes -= freed
+        self._listener.on_confirmed(self, confirmed)
+        if self._drained is not None and not pending and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.length -= sum(len(entry) - self._packer.header_bytes for entry in self._pending)
+        self._pending.clear()
+        self.pending_bytes = 0
+        for timer in (self._silence_timer, self._lac_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    async def _close_on_record(self) -> None:
+        while not self.known.record.is_closed:
+            record = self.known.record
+            if not record.is_open:
+                raise LedgerFenced(f"Ledger {self.ledger_id} is being recovered by another client.")
+            try:
+                closed = record.closed(self.last_add_confirmed, self.length)
+                self.known = await self._parts.catalog.replace(self.known, closed)
+            except BadVersion:
+                self.known = await self._parts.catalog.load(self.ledger_id)
+        if self.known.record.last_entry != self.last_add_confirmed:
+            raise LedgerClosed(
+                f"Ledger {self.ledger_id} was closed by another client at entry {self.known.record.last_entry},"
+                f" not at {self.last_add_confirmed}."
+            )
+
+    def _watch_silence(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._silence_mark = self.last_add_pushed
+        self._silence_timer = loop.call_later(self._parts.settings.add_timeout_ms / 1000, self._on_silence_checked)
+
+    def _on_silence_checked(self) -> None:
+        """Entries that were in flight at the last check, a whole timeout ago, and still are: their bookies failed."""
+        self._silence_timer = None
+        if self.is_over or not self._pending:
+            return
+        if not self._window.is_held:
+            for member in self._window.silent_members(self._silence_mark):
+                self._change.on_member_failed(member, NO_ANSWER)
+        if not self.is_over:
+            self._watch_silence()
+
+    def _watch_idleness(self) -> None:
+        interval_ms = self._parts.settings.explicit_lac_interval_ms
+        if interval_ms > 0:
+            self._lac_timer = asyncio.get_running_loop().call_later(interval_ms / 1000, self._on_idleness_checked)
+
+    def _on_idleness_checked(self) -> None:
+        """A writer that appends tells its last add confirmed with each entry; an idle one must say it."""
+        confirmed = self._window.confirmed
+        if self.last_add_pushed == self._idle_mark and confirmed > self._told_lac:
+            self._told_lac = confirmed
+            body = self._packer.pack_last_confirmed(confirmed)
+            self._parts.tasks.start(self._tell_explicitly(confirmed, body), f"explicit LAC of ledger {self.ledger_id}")
+        self._idle_mark = self.last_add_pushed
+        self._watch_idleness()
+
+    async def _tell_explicitly(self, confirmed: int, body: bytes) -> None:
+        for bookie in list(self._members):
+            try:
+                channel = self._parts.channels(bookie)
+                await channel.write_last_confirmed(self.ledger_id, confirmed, body, self._master_key)
+            except MagnetarError as error:
+                _log.debug("ledger %d: %s was not told the last add confirmed: %s", self.ledger_id, bookie, error)
