@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of consecutive entries that share one outcome, so that a listener is told once per run.
+
+Owns which entries of which listener came together. Knows neither why nor when they are answered.
+Decides.
+"""
+
+from typing import Protocol
+
+
+class AddListener(Protocol):
+    """Whoever waits for adds; the same shape as the ledger client's listener, which this layer may not import."""
+
+    def on_added(self, bookie: str, first: int, last: int, code: int) -> None: ...
+
+
+class AddRuns:
+    """Entries in the order they came; a listener's runs are told in that order."""
+
+    __slots__ = ("_newest", "_runs")
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[AddListener, list[int]]] = []
+        self._newest: dict[AddListener, list[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def add(self, listener: AddListener, entry_id: int) -> None:
+        run = self._newest.get(listener)
+        if run is not None and run[1] + 1 == entry_id:
+            run[1] = entry_id
+        else:
+            self._begin(listener, entry_id, entry_id)
+
+    def join(self, later: "AddRuns") -> None:
+        """Take over the runs of a later group; where one continues ours, the two become one."""
+        for listener, (first, last) in later._runs:
+            run = self._newest.get(listener)
+            if run is not None and run[1] + 1 == first:
+                run[1] = last
+            else:
+                self._begin(listener, first, last)
+
+    def tell(self, bookie: str, code: int) -> None:
+        for listener, (first, last) in self._runs:
+            listener.on_added(bookie, first, last, code)
+
+    def _begin(self, listener: AddListener, first: int, last: int) -> None:
+        run = [first, last]
+        self._newest[listener] = run
+        self._runs.append((listener, run))

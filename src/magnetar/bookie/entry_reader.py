@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding an entry: write caches, then what was read ahead, then index and entry log.
+
+Owns the read cache and the bound on reads that wait for a disk. A reader that goes through a ledger in order finds the
+next entries in memory. Gives bytes, None for "not here", or EntryUnknown; whether None proves an absence is for the
+caller to say.
+Carries.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from magnetar.bookie.ledger_directory import LedgerDirectory
+from magnetar.bookie.read_cache import ReadCache
+from magnetar.bookie.write_cache import WriteCaches
+from magnetar.config.bookie import BookieSettings
+from magnetar.errors import EntryUnknown, TooManyRequests
+
+_IDS_PER_SCAN: Final = 10_000
+
+
+class EntryReader:
+    def __init__(self, settings: BookieSettings, caches: WriteCaches, directories: Sequence[LedgerDirectory]) -> None:
+        self._settings = settings
+        self._caches = caches
+        self._directories = directories
+        self._cache = ReadCache(settings.read_cache_bytes_max)
+        self._reads = 0
+        self._reads_max = settings.reads_max
+
+    @property
+    def cache(self) -> ReadCache:
+        return self._cache
+
+    @property
+    def reads_in_progress(self) -> int:
+        return self._reads
+
+    async def read(self, ledger_id: int, entry_id: int) -> bytes | None:
+        entry = self._caches.find(ledger_id, entry_id)
+        if entry is None:
+            entry = self._cache.find(ledger_id, entry_id)
+        if entry is not None:
+            return entry
+        if self._reads >= self._reads_max:
+            raise TooManyRequests(f"{self._reads_max} reads wait for the disk already")
+        self._reads += 1
+        try:
+            found = await self._directory_of(ledger_id).read_from(
+                ledger_id,
+                entry_id,
+                count_max=self._settings.read_ahead_entries_max,
+                bytes_max=self._settings.read_ahead_bytes_max,
+            )
+        except OSError as error:
+            raise EntryUnknown(f"entry {ledger_id}:{entry_id} cannot be looked up: {error}") from error
+        finally:
+            self._reads -= 1
+        for ahead_id, ahead in found[1:]:
+            # A newer copy of the entry may have been added meanwhile; the write cache is asked first in any case.
+            self._cache.put(ledger_id, ahead_id, ahead)
+        return found[0][1] if found else self._caches.find(ledger_id, entry_id)
+
+    async def last_entry_id(self, ledger_id: int) -> int | None:
+        cached = self._caches.last_entry_id(ledger_id)
+        stored = await self._directory_of(ledger_id).index.last_entry_id(ledger_id)
+        if cached is None or stored is None:
+            return stored if cached is None else cached
+        return max(cached, stored)
+
+    async def entry_ids(self, ledger_id: int) -> list[int]:
+        cached = self._caches.entry_ids(ledger_id)
+        index = self._directory_of(ledger_id).index
+        stored: list[int] = []
+        first = 0
+        while places := await index.places(ledger_id, first, _IDS_PER_SCAN):
+            stored += [place.entry_id for place in places]
+            first = stored[-1] + 1
+        return sorted({*cached, *stored})
+
+    def _directory_of(self, ledger_id: int) -> LedgerDirectory:
+        return self._directories[ledger_id % len(self._directories)]

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adds that wait for room: in order, bounded in bytes and in time.
+
+Owns what came while the write cache or the journal's queue was full, or while a ledger's state was being read. Takes an
+add or says that there is no room; never decides whether the add itself is allowed.
+Decides.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from magnetar.bookie.add_runs import AddListener
+
+
+class HeldAdd(NamedTuple):
+    since: float
+    ledger_id: int
+    entry_id: int
+    entry: bytes
+    master_key: bytes
+    listener: AddListener
+    recovery: bool
+
+
+class HeldAdds:
+    """Invariant: bytes_held counts both queues' entries and never exceeds bytes_max."""
+
+    __slots__ = ("_bytes_max", "_queue", "_unknown", "bytes_held")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._queue: deque[HeldAdd] = deque()
+        # By ledger: adds that wait until the ledger's state has been read.
+        self._unknown: dict[int, deque[HeldAdd]] = {}
+        self.bytes_held = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def hold(self, add: HeldAdd) -> bool:
+        """False when there is no room."""
+        if self.bytes_held + len(add.entry) > self._bytes_max:
+            return False
+        self._queue.append(add)
+        self.bytes_held += len(add.entry)
+        return True
+
+    def hold_unknown(self, add: HeldAdd) -> bool:
+        """Hold an add of a ledger whose state is not known yet; False when there is no room."""
+        if self.bytes_held + len(add.entry) > self._bytes_max:
+            return False
+        self._unknown.setdefault(add.ledger_id, deque()).append(add)
+        self.bytes_held += len(add.entry)
+        return True
+
+    def waits_for(self, ledger_id: int) -> bool:
+        return ledger_id in self._unknown
+
+    def take(self) -> HeldAdd | None:
+        if not self._queue:
+            return None
+        add = self._queue.popleft()
+        self.bytes_held -= len(add.entry)
+        return add
+
+    def take_known(self, ledger_id: int) -> list[HeldAdd]:
+        """The ledger's state is known now: its adds, in order."""
+        adds = list(self._unknown.pop(ledger_id, ()))
+        self.bytes_held -= sum(len(add.entry) for add in adds)
+        return adds
+
+    def take_older(self, since: float) -> list[HeldAdd]:
+        """Those that have waited since before this time."""
+        old = []
+        while self._queue and self._queue[0].since < since:
+            add = self._queue.popleft()
+            self.bytes_held -= len(add.entry)
+            old.append(add)
+        return old
+
+    def take_all(self) -> list[HeldAdd]:
+        adds = list(self._queue)
+        self._queue.clear()
+        for ledger_id in sorted(self._unknown):
+            adds += self.take_known(ledger_id)
+        self.bytes_held = 0
+        return adds
+
+    def oldest_since(self) -> float | None:
+        return self._queue[0].since if self._queue else None

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One journal: what is appended becomes durable in groups, and whoever waits is told up to the synced position.
+
+Owns the records between append and sync, and the files of one journal directory while it is open. What comes in one
+turn of the loop is handed to the log as one piece. Never reads a journal (`journal_replay.py` does), never answers an
+add before the sync that covers it, and never goes on after a failed write or sync.
+Carries.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from google_crc32c import extend
+
+from magnetar.bookie.add_runs import AddListener, AddRuns
+from magnetar.bookie.journal_format import (
+    CHECKSUM,
+    FILE_HEADER_BYTES,
+    RECORD_HEADER,
+    RECORD_MAGIC,
+    RECORD_OVERHEAD_BYTES,
+    FileHeader,
+    RecordKind,
+    checksum_seed,
+    encode_file_header,
+    file_id_of,
+    file_name,
+)
+from magnetar.config.bookie import BookieSettings
+from magnetar.errors import StorageFailed
+from magnetar.runtime.disk import Disk, GroupLimits, SyncedLog
+from magnetar.wire.bookkeeper.codes import ReturnCode
+
+# A turn of the loop that appends more than this hands it over in several pieces, so that the writer starts early.
+_PIECE_BYTES: Final = 512 * 1024
+_SEAL_DELAY_S: Final = 1.0
+
+_log = logging.getLogger(__name__)
+_header_pack = RECORD_HEADER.pack
+_checksum_pack = CHECKSUM.pack
+_ENTRY = int(RecordKind.ENTRY)
+
+
+class JournalPlace(NamedTuple):
+    file_id: int
+    offset: int
+    position: int
+
+
+class _Group(NamedTuple):
+    """A piece handed to the log, and who waits for it."""
+
+    position: int
+    runs: AddRuns
+    waiters: list[asyncio.Future[None]]
+
+
+class Journal:
+    """Invariant: groups rise by position; nothing in them is durable yet; `synced` never exceeds what the log told."""
+
+    __slots__ = (
+        "_base", "_batch", "_batch_bytes", "_bookie", "_disk", "_failure", "_file_bytes_max", "_file_id",
+        "_file_position", "_groups", "_is_full", "_log", "_loop", "_offset", "_on_failed", "_on_pressure",
+        "_queue_bytes_max", "_runs", "_seal_timer", "_sealed_at", "_seed", "_waiters", "directory", "synced", "syncs",
+    )  # fmt: skip
+
+    def __init__(
+        self, disk: Disk, directory: str, bookie: str, first: FileHeader, settings: BookieSettings,
+        *, on_pressure: Callable[[bool], None], on_failed: Callable[[StorageFailed], None],
+    ) -> None:  # fmt: skip
+        self._loop = asyncio.get_running_loop()
+        self._disk = disk
+        self.directory = directory
+        self._bookie = bookie
+        self._file_bytes_max = settings.journal_file_bytes_max
+        self._queue_bytes_max = settings.journal_queue_bytes_max
+        self._is_full = False
+        self._on_pressure = on_pressure
+        self._on_failed = on_failed
+        self._log: SyncedLog | None = None
+        self._failure: StorageFailed | None = None
+        # The position of the log's first byte in this journal's life.
+        self._base = first.first_position
+        self.synced = first.first_position
+        self.syncs = 0
+        self._begin_file(first)
+        self._batch: list[bytes] = []
+        self._batch_bytes = 0
+        self._runs = AddRuns()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._groups: deque[_Group] = deque()
+        self._seal_timer: asyncio.TimerHandle | None = None
+        self._sealed_at = -1
+
+    @classmethod
+    async def open(
+        cls, disk: Disk, directory: str, bookie: str, first: FileHeader, settings: BookieSettings,
+        *, on_pressure: Callable[[bool], None], on_failed: Callable[[StorageFailed], None],
+    ) -> "Journal":  # fmt: skip
+        """Begin a new file; returns when its header is durable.
+
+        `on_pressure` is told True when more than `journal_queue_bytes_max` wait for a sync, and False at half of it.
+        """
+        journal = cls(disk, directory, bookie, first, settings, on_pressure=on_pressure, on_failed=on_failed)
+        if not settings.journal_sync:
+            _log.warning(
+                "journal_sync is off: entries are acknowledged before they are durable, and power loss loses them"
+            )
+        journal._log = await disk.open_synced_log(
+            journal._path(first.file_id),
+            on_synced=journal._on_synced,
+            on_failed=journal._on_log_failed,
+            limits=GroupLimits(
+                bytes_max=settings.journal_group_bytes_max, delay_max_ms=settings.journal_group_delay_max_ms
+            ),
+            preallocate_bytes=settings.journal_preallocate_bytes,
+            sync=settings.journal_sync,
+        )
+        journal._append_file_header(first)
+        await journal.durable()
+        return journal
+
+    # --- appending --------------------------------------------------------------------------
+
+    def append_entry(self, entry: bytes, entry_id: int, listener: AddListener) -> None:
+        """Append a packed entry; the listener is told when it is durable, or that it will not be."""
+        length = len(entry)
+        head = _header_pack(RECORD_MAGIC, self._offset, self.synced, _ENTRY, length) + entry
+        batch = self._batch
+        if not batch:
+            self._loop.call_soon(self._submit)
+        batch.append(head)
+        batch.append(_checksum_pack(extend(self._seed, head)))
+        self._runs.add(listener, entry_id)
+        length += RECORD_OVERHEAD_BYTES
+        self._offset += length
+        held = self._batch_bytes = self._batch_bytes + length
+        if held >= _PIECE_BYTES:
+            self._submit()
+
+    def append(self, kind: RecordKind, payload: bytes) -> None:
+        """Append a record that nobody waits for by itself: what follows it is durable only together with it."""
+        head = _header_pack(RECORD_MAGIC, self._offset, self.synced, kind, len(payload)) + payload
+        if not self._batch:
+            self._loop.call_soon(self._submit)
+        self._batch.append(head)
+        self._batch.append(_checksum_pack(extend(self._seed, head)))
+        length = len(head) + CHECKSUM.size
+        self._offset += length
+        self._batch_bytes += length
+
+    def durable(self) -> asyncio.Future[None]:
+        """Done when everything appended so far is durable; StorageFailed when it will not be."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        if self._failure is not None:
+            future.set_exception(self._failure)
+        elif self._batch:
+            self._waiters.append(future)
+        elif self._groups:
+            self._groups[-1].waiters.append(future)
+        else:
+            future.set_result(None)
+        return future
+
+    # --- questions --------------------------------------------------------------------------
+
+    @property
+    def has_failed(self) -> bool:
+        return self._failure is not None
+
+    def queued_bytes(self) -> int:
+        assert self._log is not None
+        return self._log.queued_bytes() + self._batch_bytes
+
+    def place(self) -> JournalPlace:
+        """Where the next record will be."""
+        return JournalPlace(self._file_id, self._offset, self._file_position + self._offset)
+
+    # --- files ------------------------------------------------------------------------------
+
+    async def reclaim(self, file_id: int, backups_max: int) -> list[int]:
+        """Remove the files before this one, but for the newest few; returns the ids removed."""
+        ids = [found for name in await self._disk.list(self.directory) if (found := file_id_of(name)) is not None]
+        old = sorted(found for found in ids if found < file_id)
+        removed = old[: max(0, len(old) - backups_max)]
+        for found in removed:
+            await self._disk.remove(self._path(found))
+        return removed
+
+    async def close(self) -> None:
+        """Make everything durable, seal, and end the writer."""
+        self._cancel_seal()
+        if self._log is None:
+            return
+        if self._failure is None and self._sealed_at != self._offset:
+            self.append(RecordKind.SEAL, b"")
+        self._submit()
+        await self._log.close()
+        self._cancel_seal()
+
+    # --- leaves -----------------------------------------------------------------------------
+
+    def _path(self, file_id: int) -> str:
+        return f"{self.directory}/{file_name(file_id)}"
+
+    def _begin_file(self, header: FileHeader) -> None:
+        self._file_id = header.file_id
+        self._file_position = header.first_position
+        self._seed = checksum_seed(header.file_id)
+        self._offset = FILE_HEADER_BYTES
+
+    def _append_file_header(self, header: FileHeader) -> None:
+        assert self._log is not None
+        data = encode_file_header(header)
+        self._groups.append(_Group(self._log.append((data,), len(data)), AddRuns(), []))
+
+    def _submit(self) -> None:
+        """Hand over what was appended since the last time, as one piece."""
+        if not self._batch:
+            return
+        data = b"".join(self._batch)
+        self._batch = []
+        self._batch_bytes = 0
+        runs, self._runs = self._runs, AddRuns()
+        waiters, self._waiters = self._waiters, []
+        if self._failure is not None:
+            self._refuse(_Group(0, runs, waiters))
+            return
+        assert self._log is not None
+        try:
+            position = self._log.append((data,), len(data))
+        except OSError as error:
+            self._groups.append(_Group(0, runs, waiters))
+            self._on_log_failed(error)
+            return
+        self._groups.append(_Group(position, runs, waiters))
+        if self._offset >= self._file_bytes_max:
+            self._roll()
+        if not self._is_full and self._log.queued_bytes() > self._queue_bytes_max:
+            self._is_full = True
+            self._on_pressure(True)
+
+    def _roll(self) -> None:
+        assert self._log is not None
+        header = FileHeader(self._file_id + 1, self._file_position + self._offset, session_start=False)
+        self._log.roll(self._path(header.file_id))
+        self._begin_file(header)
+        self._append_file_header(header)
+
+    def _on_synced(self, position: int) -> None:
+        self.synced = self._base + position
+        self.syncs += 1
+        groups = self._groups
+        if groups and groups[0].position <= position:
+            runs = groups[0].runs
+            waiters = groups.popleft().waiters
+            while groups and groups[0].position <= position:
+                group = groups.popleft()
+                runs.join(group.runs)
+                waiters += group.waiters
+            runs.tell(self._bookie, ReturnCode.OK)
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+        if not groups and self._seal_timer is None and self._sealed_at != self._offset:
+            self._seal_timer = self._loop.call_later(_SEAL_DELAY_S, self._seal, self._offset)
+        if self._is_full and self.queued_bytes() <= self._queue_bytes_max // 2:
+            self._is_full = False
+            self._on_pressure(False)
+
+    def _seal(self, rested_at: int) -> None:
+        """A journal at rest says so, so that a later broken record before it is known to have been durable."""
+        self._seal_timer = None
+        if self._failure is not None or self._groups or self._batch:
+            return
+        if self._offset == rested_at:
+            self.append(RecordKind.SEAL, b"")
+            self._sealed_at = self._offset
+        elif self._sealed_at != self._offset:
+            self._seal_timer = self._loop.call_later(_SEAL_DELAY_S, self._seal, self._offset)
+
+    def _cancel_seal(self) -> None:
+        if self._seal_timer is not None:
+            self._seal_timer.cancel()
+            self._seal_timer = None
+
+    def _on_log_failed(self, error: OSError) -> None:
+        if self._failure is not None:
+            return
+        self._cancel_seal()
+        failure = StorageFailed(f"the journal in {self.directory} could not be written: {error}; restart to replay it")
+        failure.__cause__ = error
+        self._failure = failure
+        groups, self._groups = self._groups, deque()
+        for group in groups:
+            self._refuse(group)
+        self._submit()
+        self._on_failed(failure)
+
+    def _refuse(self, group: _Group) -> None:
+        group.runs.tell(self._bookie, ReturnCode.IO_ERROR)
+        for waiter in group.waiters:
+            if not waiter.done():
+                waiter.set_exception(self._failure or StorageFailed("the journal failed"))

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One ledger directory: its entry logs and the index over them.
+
+Owns the order in which a flush reaches the disk: entries written, entries synced, then their places put into the index.
+A place that the index holds always leads to durable bytes. Never knows journals or marks.
+Carries.
+"""
+
+import errno
+from collections.abc import Iterable
+from typing import Final
+
+from magnetar.bookie.entry_log import EntryLogs, EntryLogWriter
+from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES
+from magnetar.bookie.ledger_index import ROW, LedgerIndex, Place
+from magnetar.errors import DiskFull, EntryUnknown
+
+# A place may move once while it is read, when compaction has just finished; more often is a sign of damage.
+_FIND_ATTEMPTS: Final = 3
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LedgerDirectory:
+    __slots__ = ("_writer", "index", "logs", "path")
+
+    def __init__(self, path: str, logs: EntryLogs, index: LedgerIndex) -> None:
+        self.path = path
+        self.logs = logs
+        self.index = index
+        self._writer: EntryLogWriter = logs.writer()
+
+    async def write_out(self, entries: Iterable[tuple[int, int, bytes]]) -> int:
+        """Store entries in the order given; returns how many. They are found at once, and durable after `sync`.
+
+        DiskFull when there is no room: nothing changed, and the same entries may be written out again.
+        """
+        rows = bytearray()
+        try:
+            await self._writer.append(entries, rows)
+            if rows:
+                await self._writer.sync()
+        except OSError as error:
+            # The caller still has every entry, and a new log gets them all: a full disk is no loss here.
+            await self._writer.abandon()
+            if error.errno in _NO_SPACE:
+                raise DiskFull(f"no space is left in {self.path}") from error
+            raise
+        if rows:
+            await self.index.put_places(bytes(rows))
+        return len(rows) // ROW.size
+
+    def written_log_id(self) -> int | None:
+        """The log that the next flush continues."""
+        return self._writer.log_id
+
+    async def read_from(
+        self, ledger_id: int, entry_id: int, *, count_max: int, bytes_max: int
+    ) -> list[tuple[int, bytes]]:
+        """The entry and those that follow it closely in the same log, or nothing when it is not here.
+
+        EntryUnknown when the entry is in the index and cannot be read.
+        """
+        for _ in range(_FIND_ATTEMPTS):
+            places = await self.index.places(ledger_id, entry_id, count_max)
+            if not places or places[0].entry_id != entry_id:
+                return []
+            try:
+                return await self._read_span(ledger_id, _close_by(places, bytes_max))
+            except FileNotFoundError:
+                continue
+        raise EntryUnknown(f"the entry log of entry {ledger_id}:{entry_id} is missing in {self.path}")
+
+    async def sync(self) -> None:
+        await self.index.sync()
+
+    async def close(self, *, finish: bool) -> None:
+        """With finish, end the log being written with its map; without, leave everything as it is."""
+        if finish:
+            await self._writer.finish()
+        else:
+            await self._writer.abandon()
+        await self.logs.close()
+        await self.index.close()
+
+    async def _read_span(self, ledger_id: int, places: list[Place]) -> list[tuple[int, bytes]]:
+        start = places[0].offset
+        end = places[-1].offset + places[-1].entry_bytes + RECORD_OVERHEAD_BYTES
+        data = await self.logs.read_range(places[0].log_id, start, end - start)
+        found: list[tuple[int, bytes]] = []
+        for place in places:
+            begin = place.offset - start
+            record = data[begin : begin + place.entry_bytes + RECORD_OVERHEAD_BYTES]
+            try:
+                found.append((place.entry_id, self.logs.checked(ledger_id, place, record)))
+            except EntryUnknown:
+                # Only the entry that was asked for is anybody's business.
+                if not found:
+                    raise
+                break
+        return found
+
+
+def _close_by(places: list[Place], bytes_max: int) -> list[Place]:
+    """The first place, and those behind it that one read of about `bytes_max` covers."""
+    first = places[0]
+    chosen = [first]
+    for place in places[1:]:
+        end = place.offset + place.entry_bytes + RECORD_OVERHEAD_BYTES
+        if place.log_id != first.log_id or place.offset < chosen[-1].offset or end - first.offset > bytes_max:
+            break
+        chosen.append(place)
+    return chosen

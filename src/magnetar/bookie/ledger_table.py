@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledgers whose state is in memory, those that changed, and those that are gone for good.
+
+Owns which states a checkpoint has to store and which may be forgotten because the index has them. A ledger that was
+deleted stays known as deleted, so that a late writer cannot bring it back to life.
+Decides.
+"""
+
+from pyroaring import BitMap64
+
+from magnetar.bookie.ledger_state import LedgerState
+
+
+class LedgerTable:
+    """Invariant: a state that is not in `changed` equals what the index has."""
+
+    __slots__ = ("_checkpoint", "_deleted", "_deleted_changed", "_idle_max", "changed", "states")
+
+    def __init__(self, *, idle_max: int) -> None:
+        self._idle_max = idle_max
+        self._checkpoint = 0
+        self.states: dict[int, LedgerState] = {}
+        self.changed: dict[int, LedgerState] = {}
+        self._deleted = BitMap64()
+        self._deleted_changed = False
+
+    def begin(self, ledger_id: int, master_key: bytes) -> LedgerState:
+        """A ledger that this bookie has not seen before."""
+        state = LedgerState(ledger_id, master_key)
+        self.keep(state)
+        self.changed[ledger_id] = state
+        return state
+
+    def keep(self, state: LedgerState) -> None:
+        """A state as the index has it."""
+        state.touched = self._checkpoint
+        self.states[state.ledger_id] = state
+
+    def note_change(self, state: LedgerState) -> None:
+        self.changed[state.ledger_id] = state
+
+    def delete(self, ledger_id: int) -> None:
+        self.states.pop(ledger_id, None)
+        self.changed.pop(ledger_id, None)
+        if ledger_id >= 0:
+            self._deleted.add(ledger_id)
+            self._deleted_changed = True
+
+    def is_deleted(self, ledger_id: int) -> bool:
+        return ledger_id >= 0 and ledger_id in self._deleted
+
+    def load_deleted(self, data: bytes) -> None:
+        self._deleted |= BitMap64.deserialize(data)
+
+    def take_changed(self) -> dict[int, bytes]:
+        """The changed states as they are now; they count as stored from here on, or are put back by `put_back`."""
+        changed, self.changed = self.changed, {}
+        return {ledger_id: state.encode() for ledger_id, state in changed.items()}
+
+    def take_deleted(self) -> bytes | None:
+        """The deleted ledgers, when there are new ones since the last time."""
+        if not self._deleted_changed:
+            return None
+        self._deleted_changed = False
+        data: bytes = self._deleted.serialize()
+        return data
+
+    def put_back(self, states: dict[int, bytes], *, deleted_too: bool) -> None:
+        """Storing failed: what was taken is changed again."""
+        for ledger_id in states:
+            state = self.states.get(ledger_id)
+            if state is not None:
+                self.changed[ledger_id] = state
+        self._deleted_changed = self._deleted_changed or deleted_too
+
+    def forget_idle(self, busy: dict[int, None]) -> int:
+        """After a checkpoint: forget states that nobody used since the one before, beyond the allowed number."""
+        previous, self._checkpoint = self._checkpoint, self._checkpoint + 1
+        excess = len(self.states) - self._idle_max
+        if excess <= 0:
+            return 0
+        idle = [
+            ledger_id
+            for ledger_id, state in self.states.items()
+            if state.touched < previous and ledger_id not in self.changed and ledger_id not in busy
+        ]
+        for ledger_id in idle[:excess]:
+            del self.states[ledger_id]
+        return min(excess, len(idle))

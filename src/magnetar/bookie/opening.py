@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a bookie's directories: lock them, read the journals back, make all of it safe.
+
+Owns the order of a start. Nothing is served before what the journals held is in entry logs and index, and durable
+there: so a restart after a failed sync never rests on pages that were only remembered, and a new journal's first file
+says that everything older is safe. Does not begin the new journals: the storage does, when it can answer for them.
+Carries.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import Final
+
+from magnetar.bookie.checkpoint import DELETED_NOTE, Checkpoints
+from magnetar.bookie.entry_log import EntryLogs
+from magnetar.bookie.journal_format import FileHeader, JournalRecord, RecordKind
+from magnetar.bookie.journal_replay import JournalReplay
+from magnetar.bookie.ledger_directory import LedgerDirectory
+from magnetar.bookie.ledger_index import LedgerIndex
+from magnetar.bookie.ledger_state import LedgerState, decode_state
+from magnetar.bookie.ledger_table import LedgerTable
+from magnetar.bookie.write_cache import WriteCaches
+from magnetar.config.bookie import BookieSettings
+from magnetar.runtime.disk import Disk, DiskLock
+
+_IDS: Final = Struct(">qq")
+_LEDGER_ID: Final = Struct(">q")
+# What a record may carry beside an entry of the largest size: an id, a key.
+_PAYLOAD_MARGIN_BYTES: Final = 64 * 1024
+
+_log = logging.getLogger(__name__)
+
+IndexFactory = Callable[[str], Awaitable[LedgerIndex]]
+"""Opens the index in a directory, which exists."""
+
+
+def current(directory: str) -> str:
+    """Where a journal or ledger directory keeps its files, as in BookKeeper."""
+    return f"{directory}/current"
+
+
+class Opening:
+    """What a start brings together, step by step; `open` returns when all of it is safe."""
+
+    def __init__(self, disk: Disk, settings: BookieSettings) -> None:
+        self.disk = disk
+        self.settings = settings
+        self.caches = WriteCaches()
+        self.table = LedgerTable(idle_max=settings.idle_ledgers_max)
+        self.directories: list[LedgerDirectory] = []
+        self.checkpoints = Checkpoints(disk, settings, self.directories, self.caches, self.table)
+        self.locks: list[DiskLock] = []
+        # For each journal directory, the header of the file that continues it.
+        self.next_files: list[FileHeader] = []
+        self.records_replayed = 0
+
+    @classmethod
+    async def open(cls, disk: Disk, settings: BookieSettings, index_factory: IndexFactory) -> "Opening":
+        opening = cls(disk, settings)
+        try:
+            await opening._lock()
+            await opening._open_directories(index_factory)
+            await opening._replay_journals()
+        except BaseException:
+            await opening.abandon()
+            raise
+        return opening
+
+    async def abandon(self) -> None:
+        """Let go of everything without writing."""
+        for directory in self.directories:
+            await directory.close(finish=False)
+        for lock in self.locks:
+            await lock.release()
+
+    async def _lock(self) -> None:
+        for path in dict.fromkeys((*self.settings.journal_directories, *self.settings.ledger_directories)):
+            await self.disk.make_directory(current(path))
+            self.locks.append(await self.disk.lock(f"{path}/lock"))
+
+    async def _open_directories(self, index_factory: IndexFactory) -> None:
+        for path in self.settings.ledger_directories:
+            logs = await EntryLogs.open(self.disk, current(path), self.settings)
+            index_path = f"{current(path)}/index"
+            await self.disk.make_directory(index_path)
+            index = await index_factory(index_path)
+            self.directories.append(LedgerDirectory(current(path), logs, index))
+            deleted = await index.note(DELETED_NOTE)
+            if deleted is not None:
+                self.table.load_deleted(deleted)
+
+    async def _replay_journals(self) -> None:
+        for path in self.settings.journal_directories:
+            mark = await self.checkpoints.read_mark(current(path))
+            replay = JournalReplay(
+                self.disk,
+                current(path),
+                mark,
+                payload_bytes_max=self.settings.entry_bytes_max + _PAYLOAD_MARGIN_BYTES,
+            )
+            async for record in replay.records():
+                await self._apply(record)
+            self.next_files.append(replay.next_file())
+        if self.caches.active.entries or self.table.changed:
+            await self._write_out()
+        if self.records_replayed:
+            _log.info("%d journal records were replayed", self.records_replayed)
+
+    async def _apply(self, record: JournalRecord) -> None:
+        """One record, again or for the first time: the outcome is the same."""
+        payload = record.payload
+        self.records_replayed += 1
+        if record.kind == RecordKind.SEAL:
+            return
+        (ledger_id,) = _LEDGER_ID.unpack_from(payload)
+        if self.table.is_deleted(ledger_id):
+            return
+        if record.kind == RecordKind.ENTRY:
+            ledger_id, entry_id = _IDS.unpack_from(payload)
+            await self._state(ledger_id)
+            held = self.caches.active.put(ledger_id, entry_id, payload)
+            if held >= self.settings.write_cache_bytes_max // 2:
+                await self._write_out()
+            return
+        if record.kind == RecordKind.LEDGER:
+            await self._state(ledger_id, payload[_LEDGER_ID.size :])
+            return
+        state = await self._state(ledger_id)
+        if record.kind == RecordKind.FENCED:
+            state.fence()
+            state.fence_durable = True
+        elif record.kind == RecordKind.LAST_CONFIRMED:
+            _, entry_id = _IDS.unpack_from(payload)
+            state.raise_explicit(entry_id, payload[_IDS.size :])
+        self.table.note_change(state)
+
+    async def _state(self, ledger_id: int, master_key: bytes = b"") -> LedgerState:
+        state = self.table.states.get(ledger_id)
+        if state is not None:
+            return state
+        data = await self.directories[ledger_id % len(self.directories)].index.ledger(ledger_id)
+        if data is None:
+            return self.table.begin(ledger_id, master_key)
+        state = decode_state(ledger_id, data)
+        self.table.keep(state)
+        return state
+
+    async def _write_out(self) -> None:
+        self.caches.swap()
+        await self.checkpoints.write_out()
+        self.table.forget_idle({})

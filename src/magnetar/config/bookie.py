@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of one bookie's storage.
+
+Defaults are BookKeeper's where it has one, except sizes that BookKeeper takes as a share of the machine's memory.
+Decides.
+"""
+
+from dataclasses import dataclass
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BookieSettings:
+    journal_directories: tuple[str, ...] = ("journal",)
+    ledger_directories: tuple[str, ...] = ("ledgers",)
+    # An entry is one message or one batch with its header and digest.
+    entry_bytes_max: int = 5 * MEBIBYTE + 512 * 1024
+
+    journal_sync: bool = True
+    journal_file_bytes_max: int = 2048 * MEBIBYTE
+    journal_preallocate_bytes: int = 16 * MEBIBYTE
+    # Journals kept behind the last mark. BookKeeper keeps five; they serve no restart.
+    journal_backups_max: int = 5
+    journal_group_bytes_max: int = 4 * MEBIBYTE
+    journal_group_delay_max_ms: float = 0.0
+    # Bytes appended and not yet synced, per journal, before adds are held back.
+    journal_queue_bytes_max: int = 64 * MEBIBYTE
+
+    # Both halves together; each ledger directory shares it.
+    write_cache_bytes_max: int = 64 * MEBIBYTE
+    # Adds held back while both halves are full or the journal's queue is; beyond it: too many requests.
+    held_adds_bytes_max: int = 32 * MEBIBYTE
+    held_adds_wait_max_ms: int = 10_000
+    flush_interval_ms: int = 60_000
+    # Ledgers whose state is kept in memory although nothing happens to them.
+    idle_ledgers_max: int = 50_000
+
+    entry_log_bytes_max: int = 1024 * MEBIBYTE
+    entry_log_write_bytes: int = MEBIBYTE
+    open_entry_logs_max: int = 64
+
+    read_cache_bytes_max: int = 16 * MEBIBYTE
+    read_ahead_entries_max: int = 1_000
+    read_ahead_bytes_max: int = 256 * 1024
+    reads_max: int = 2_500
+
+    garbage_interval_ms: int = 900_000
+    minor_compaction_interval_ms: int = 3_600_000
+    minor_compaction_share: float = 0.2
+    major_compaction_interval_ms: int = 86_400_000
+    major_compaction_share: float = 0.8
+    compaction_bytes_per_second_max: int = 16 * MEBIBYTE
+    # 0 switches the scrubber off.
+    scrub_interval_ms: int = 86_400_000
+    scrub_bytes_per_second_max: int = 4 * MEBIBYTE
+
+    disk_check_interval_ms: int = 10_000
+    disk_usage_max: float = 0.95
+    # Writable again only below this, so that the bookie does not flap.
+    disk_usage_low: float = 0.90
+    read_only_enabled: bool = True
