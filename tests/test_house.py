@@ -37,7 +37,8 @@ def run_pytest(tmp_path: Path, source: str, *arguments: str) -> subprocess.Compl
     """A run of its own over one planted test file, with our conftest, recording into tmp_path."""
     (tmp_path / "test_planted.py").write_text(source, encoding="utf-8")
     fixed = ["-m", "pytest", "-c", str(HOUSE / "pyproject.toml"), "-p", "tests.conftest", "-p", "no:cacheprovider"]
-    return run_python(*fixed, "--results", str(tmp_path), str(tmp_path / "test_planted.py"), *arguments)
+    placed = ["--rootdir", str(tmp_path), "--results", str(tmp_path), str(tmp_path / "test_planted.py")]
+    return run_python(*fixed, *placed, *arguments)
 
 
 # --- the catalogue and its tags -------------------------------------------------------------------
@@ -84,18 +85,19 @@ def test_outcomes_of_tagged_tests_are_recorded(tmp_path: Path, workers: list[str
     assert found["test_good"].features == ("F-PLAT-01", "F-PLAT-02")
 
 
-def test_a_partial_run_updates_the_record(tmp_path: Path) -> None:
-    source = (
-        "import os, pytest\n"
-        "@pytest.mark.feature('F-PLAT-01')\ndef test_first(): assert 'GOOD' in os.environ\n"
-        "@pytest.mark.feature('F-PLAT-02')\ndef test_second(): pass\n"
-    )
-    run_pytest(tmp_path, source)
-    run_pytest(tmp_path, source.replace("'GOOD' in os.environ", "True"), "-k", "test_first")
-    assert [(o.test.split("::")[1], o.outcome) for o in recorded_outcomes(tmp_path)] == [
-        ("test_first", "passed"),
-        ("test_second", "passed"),
-    ]
+def recorded(tmp_path: Path) -> dict[str, str]:
+    return {outcome.test.split("::")[1]: outcome.outcome for outcome in recorded_outcomes(tmp_path)}
+
+
+def test_a_run_of_a_part_updates_the_record_and_a_whole_one_forgets(tmp_path: Path) -> None:
+    first = "import pytest\n@pytest.mark.feature('F-PLAT-01')\ndef test_first(): assert 0\n"
+    second = "@pytest.mark.feature('F-PLAT-02')\ndef test_second(): pass\n"
+    run_pytest(tmp_path, first + second)
+    assert recorded(tmp_path) == {"test_first": "failed", "test_second": "passed"}
+    run_pytest(tmp_path, first.replace("assert 0", "pass"), "-k", "test_first")
+    assert recorded(tmp_path) == {"test_first": "passed", "test_second": "passed"}
+    run_pytest(tmp_path, first.replace("assert 0", "pass"))
+    assert recorded(tmp_path) == {"test_first": "passed"}
 
 
 # --- the compatibility page -----------------------------------------------------------------------

@@ -2,7 +2,7 @@
 """Which tests proved which catalogue rows, kept in .results/ between runs.
 
 `FeatureRecord` is a pytest plug-in of the controlling process: it reads the tags that travel with each report (so it
-works under xdist) and writes one file per suite. A run of a whole suite replaces its file; a run of a part updates it.
+works under xdist) and keeps one file per suite. A run replaces what it ran and forgets tests that are no longer there.
 `known_features` and `recorded_outcomes` are for whoever reads. Never decides what a row's state is.
 Carries.
 """
@@ -75,11 +75,12 @@ class FeatureRecord:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._config.getoption("collectonly"):
             return
-        by_suite: dict[str, dict[str, Outcome]] = {_suite_of(test): {} for test in self._ran}
-        for test, outcome in self._outcomes.items():
-            by_suite.setdefault(_suite_of(test), {})[test] = outcome
-        for suite, outcomes in by_suite.items():
-            self._write(suite, outcomes, whole=self._ran_whole(suite, session))
+        repeated = () if session.shouldstop or session.shouldfail else self._repeated_paths()
+        suites = {path.stem for path in (self._results / "tests").glob("*.json")} | {
+            _suite_of(t) for t in self._outcomes
+        }
+        for suite in sorted(suites):
+            self._update(suite, repeated)
 
     def _worst(self, report: pytest.TestReport) -> str:
         """A test passes when set-up, call and tear-down all did; an expected failure counts as skipped."""
@@ -88,19 +89,26 @@ class FeatureRecord:
             return before.outcome
         return report.outcome
 
-    def _ran_whole(self, suite: str, session: pytest.Session) -> bool:
-        if session.shouldstop or any(self._config.getoption(name, default=None) for name in _SELECTIONS):
-            return False
-        root = HOUSE / "tests" if suite == "house" else HOUSE / "tests" / suite
-        return any(Path(argument).resolve() in (root, HOUSE / "tests", HOUSE) for argument in self._config.args)
+    def _repeated_paths(self) -> tuple[Path, ...]:
+        """Files and folders of which this run was to run everything: what is missing from it is gone."""
+        if any(self._config.getoption(name, default=None) for name in _SELECTIONS):
+            return ()
+        directory = self._config.invocation_params.dir
+        return tuple((directory / argument).resolve() for argument in self._config.args if "::" not in argument)
 
-    def _write(self, suite: str, outcomes: dict[str, Outcome], *, whole: bool) -> None:
+    def _update(self, suite: str, repeated: tuple[Path, ...]) -> None:
         path = self._results / "tests" / f"{suite}.json"
-        kept: dict[str, object] = {}
-        if not whole and path.exists():
-            kept = {t: r for t, r in json.loads(path.read_text(encoding="utf-8")).items() if t not in self._ran}
-        kept.update({t: {"outcome": o.outcome, "features": list(o.features)} for t, o in outcomes.items()})
-        _replace(path, json.dumps(dict(sorted(kept.items())), indent=1))
+        before: dict[str, object] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        after = {test: record for test, record in before.items() if not self._is_stale(test, repeated)}
+        for test, outcome in self._outcomes.items():
+            if _suite_of(test) == suite:
+                after[test] = {"outcome": outcome.outcome, "features": list(outcome.features)}
+        if after != before:
+            _replace(path, json.dumps(dict(sorted(after.items())), indent=1))
+
+    def _is_stale(self, test: str, repeated: tuple[Path, ...]) -> bool:
+        source = (self._config.rootpath / test.split("::")[0]).resolve()
+        return test in self._ran or any(source == path or path in source.parents for path in repeated)
 
 
 def _suite_of(test: str) -> str:
