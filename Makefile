@@ -7,7 +7,9 @@ SHELL := /bin/sh
 .SUFFIXES:
 MAKEFLAGS += --no-builtin-rules
 
-PYTHON ?= python3
+# The first Python that is new enough; looked for only when .venv must be made.
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -25,10 +27,9 @@ help: ## List the targets.
 # --- setting up and running -------------------------------------------------------------------
 
 $(VENV)/.made:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Magnetar needs Python 3.11 or newer; $(PYTHON) is not. Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "making $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
+	@python=$$(command -v "$(PYTHON)") || \
+	  { echo "Magnetar needs Python 3.11 or newer; none is on the PATH. PYTHON=path/to/python3.11 names one." >&2; exit 1; }; \
+	  echo "making $(VENV) with $$python" && "$$python" -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.made requirements/build.txt requirements/run.txt requirements/run.in pyproject.toml

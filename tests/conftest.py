@@ -7,6 +7,9 @@ Assembles.
 """
 
 import asyncio
+import os
+import shutil
+import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
@@ -54,12 +57,31 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def run_without_leaks(coroutine: Coroutine[Any, Any, Result], loop_factory: Callable[[], Any]) -> Result:
-    """Run to the end; a task that is still there then was forgotten by its owner, and the test fails."""
+    """Run to the end; a task or thread that is still there then was forgotten by its owner, and the test fails."""
+    threads_before = set(threading.enumerate())
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         result = runner.run(coroutine)
-        leaked = sorted(repr(task) for task in asyncio.all_tasks(runner.get_loop()))
-    assert not leaked, "tasks left behind: " + "; ".join(leaked)
+        tasks = sorted(repr(task) for task in asyncio.all_tasks(runner.get_loop()))
+    threads = sorted(thread.name for thread in threading.enumerate() if thread not in threads_before)
+    assert not tasks, "tasks left behind: " + "; ".join(tasks)
+    assert not threads, "threads left behind: " + "; ".join(threads)
     return result
+
+
+@pytest.fixture(scope="session")
+def needs() -> Callable[[str, str], str]:
+    """`needs("java", "apt install …")` is a program's path; without it a loud skip here, a failure under CI=true."""
+
+    def path_of(program: str, remedy: str) -> str:
+        found = shutil.which(program)
+        if found is None:
+            sentence = f"{program} is not on this machine: {remedy}"
+            if os.environ.get("CI") == "true":
+                pytest.fail(sentence)
+            pytest.skip(sentence)
+        return found
+
+    return path_of
 
 
 @pytest.fixture(params=sorted(_LOOPS))

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,29 @@ def test_a_forgotten_task_fails_the_test() -> None:
 
     with pytest.raises(AssertionError, match="forgotten"):
         run_without_leaks(forget(), asyncio.new_event_loop)
+
+
+def test_a_forgotten_thread_fails_the_test() -> None:
+    ended = threading.Event()
+
+    async def forget() -> None:
+        threading.Thread(target=ended.wait, name="forgotten", daemon=True).start()
+
+    try:
+        with pytest.raises(AssertionError, match="threads left behind: forgotten"):
+            run_without_leaks(forget(), asyncio.new_event_loop)
+    finally:
+        ended.set()
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_a_missing_part_is_a_failure_in_ci_only(
+    needs: Callable[[str, str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    ci: str,
+    outcome: type[BaseException],
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match="no-such-program is not on this machine: make one"):
+        needs("no-such-program", "make one")
+    assert Path(needs("sh", "")).exists()
