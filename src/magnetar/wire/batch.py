@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from magnetar.errors import BadPayload
 from magnetar.wire.proto.pulsar_api_pb2 import SingleMessageMetadata
+from magnetar.wire.required import missing
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -78,6 +79,10 @@ def select(messages: Sequence[BatchedMessage], ack_set: Sequence[int]) -> list[t
 
 def _parse(data: bytes, index: int) -> SingleMessageMetadata:
     try:
-        return SingleMessageMetadata.FromString(data)
+        metadata = SingleMessageMetadata.FromString(data)
     except DecodeError as error:
         raise BadPayload(f"The metadata of message {index} of a batch cannot be parsed.") from error
+    lacking = missing(metadata)
+    if lacking:
+        raise BadPayload(f"The metadata of message {index} of a batch lacks {lacking}.")
+    return metadata

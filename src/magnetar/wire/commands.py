@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from magnetar.errors import BadCommand
 from magnetar.wire import frame
 from magnetar.wire.proto import pulsar_api_pb2 as api
+from magnetar.wire.required import missing
 
 BaseCommand = api.BaseCommand
 Type = api.BaseCommand.Type
@@ -152,12 +153,17 @@ def parse(command: bytes, sender: Sender) -> BaseCommand:
     try:
         parsed = BaseCommand.FromString(command)
     except DecodeError as error:
-        raise BadCommand(f"A command of {len(command)} bytes cannot be parsed or has an unknown type.") from error
+        raise BadCommand(f"A command of {len(command)} bytes cannot be parsed.") from error
+    if not parsed.HasField("type"):
+        raise BadCommand(f"A command of {len(command)} bytes has no type, or one that is not known here.")
     row = COMMANDS[parsed.type]
     if not parsed.HasField(row.field):  # type: ignore[arg-type]
-        raise BadCommand(f"A {name_of(parsed)} command does not carry its field {row.field}.")
+        raise BadCommand(f"The command {name_of(parsed)} does not carry its field {row.field}.")
     if not row.sender & sender:
         raise BadCommand(f"{name_of(parsed)} is not a command that a {sender.name.lower()} may send.")
+    lacking = missing(getattr(parsed, row.field))
+    if lacking:
+        raise BadCommand(f"The command {name_of(parsed)} lacks {lacking}.")
     return parsed
 
 

@@ -54,7 +54,9 @@ def _decompress(kind: CompressionType.ValueType, data: Buffer, size: int) -> byt
     if kind == NONE:
         return bytes(data)
     if kind == LZ4:
-        return bytes(lz4.block.decompress(data, uncompressed_size=size)) if size else b""
+        if size == 0:  # the library refuses to give nothing
+            return _no_bytes(data)
+        return bytes(lz4.block.decompress(data, uncompressed_size=size))
     if kind == ZLIB:
         # Java's client ends the stream with a flush and no final block, so an unfinished stream is complete here.
         return zlib.decompressobj().decompress(data, size + 1)
@@ -68,12 +70,18 @@ def _decompress(kind: CompressionType.ValueType, data: Buffer, size: int) -> byt
     raise BadPayload(f"Compression type {kind} is unknown.")
 
 
+def _no_bytes(block: Buffer) -> bytes:
+    if block not in (b"", b"\x00"):
+        raise BadPayload("LZ4 holds data where 0 bytes were declared.")
+    return b""
+
+
 def _decompress_zstd(data: Buffer, size: int) -> bytes:
     declared = zstandard.frame_content_size(data)
     if declared not in (size, -1):
         raise BadPayload(f"ZSTD holds {declared} bytes where {size} were declared.")
     decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
-    return decompressor.decompress(data, max_output_size=size) if size else b""
+    return decompressor.decompress(data, max_output_size=max(size, 1))  # a limit of 0 would mean none
 
 
 def _name(kind: int) -> str:

@@ -6,7 +6,7 @@
 Old clients leave magic and checksum out. In front a broker may have put its own metadata (`wire/broker_entry.py`).
 Every function takes the offset where the message starts, so that a stored entry is never copied to be looked at.
 
-There are no peeks at single fields: parsing a usual MessageMetadata whole (0.45 µs) is cheaper than any by hand.
+There are no peeks at single fields: parsing a usual MessageMetadata whole (0.6 µs) is cheaper than any by hand.
 Decides.
 """
 
@@ -17,6 +17,7 @@ from google_crc32c import extend
 
 from magnetar.errors import BadFrame, ChecksumMismatch
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
+from magnetar.wire.required import missing
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -70,9 +71,13 @@ def read_metadata(body: Buffer, start: int = 0) -> MessageMetadata:
 def parse_metadata(data: Buffer) -> MessageMetadata:
     """Raises BadFrame if these bytes are no MessageMetadata, or lack one of its required fields."""
     try:
-        return MessageMetadata.FromString(data if type(data) is bytes else bytes(data))
+        metadata = MessageMetadata.FromString(data if type(data) is bytes else bytes(data))
     except DecodeError as error:
         raise BadFrame(f"A message's metadata of {len(data)} bytes cannot be parsed.") from error
+    lacking = missing(metadata)
+    if lacking:
+        raise BadFrame(f"A message's metadata lacks {lacking}.")
+    return metadata
 
 
 def join(metadata: bytes, payload: Buffer) -> tuple[bytes, Buffer]:

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Message bodies: checksum, metadata and payload, and no lie about a size that is not named."""
+
+import pytest
+from google_crc32c import value as crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magnetar.errors import BadFrame, ChecksumMismatch
+from magnetar.wire import broker_entry, message
+from magnetar.wire.proto.pulsar_api_pb2 import BrokerEntryMetadata, MessageMetadata
+
+METADATA = MessageMetadata(producer_name="p", sequence_id=3, publish_time=1_700_000_000_000, partition_key="k")
+
+
+def body_of(payload: bytes, metadata: MessageMetadata = METADATA) -> bytes:
+    return b"".join(message.join(metadata.SerializeToString(), payload))
+
+
+def test_the_layout_is_the_documented_one() -> None:
+    encoded = METADATA.SerializeToString()
+    covered = len(encoded).to_bytes(4, "big") + encoded + b"payload"
+    assert body_of(b"payload") == b"\x0e\x01" + crc32c(covered).to_bytes(4, "big") + covered
+    front, payload = message.join(encoded, memoryview(b"payload"))
+    assert front + payload == body_of(b"payload")
+
+
+@given(st.binary(max_size=100), st.binary(max_size=30), st.booleans())
+def test_what_was_joined_comes_apart(payload: bytes, prefix: bytes, as_view: bool) -> None:
+    stored = prefix + body_of(payload)
+    buffer = memoryview(stored) if as_view else stored
+    assert message.has_checksum(buffer, len(prefix))
+    assert message.is_intact(buffer, len(prefix))
+    metadata, rest = message.split(buffer, len(prefix))
+    assert (metadata, bytes(rest)) == (METADATA, payload)
+    assert message.read_metadata(buffer, len(prefix)) == METADATA
+
+
+def test_a_message_of_an_old_client_has_no_checksum() -> None:
+    body = body_of(b"payload")[6:]
+    assert not message.has_checksum(body)
+    assert message.is_intact(body)
+    metadata, payload = message.split(body)
+    assert (metadata, bytes(payload)) == (METADATA, b"payload")
+
+
+@pytest.mark.feature("F-PROD-25")
+@settings(max_examples=200)
+@given(st.binary(max_size=60), st.data())
+def test_any_flipped_bit_is_noticed(payload: bytes, data: st.DataObject) -> None:
+    body = bytearray(body_of(payload))
+    bit = data.draw(st.integers(16, len(body) * 8 - 1))
+    body[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(ChecksumMismatch):
+        message.check_intact(bytes(body))
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda rest: b"\x0e\x01" + rest), st.integers(0, 10))
+def test_any_bytes_come_apart_or_are_a_bad_frame(body: bytes, start: int) -> None:
+    try:
+        begin, until = message.metadata_span(body, start)
+    except BadFrame:
+        return
+    assert start < begin <= until <= len(body)
+    with pytest.raises(BadFrame):
+        message.metadata_span(body[: until - 1], start)
+
+
+def test_a_body_cut_short_anywhere_is_noticed() -> None:
+    body = body_of(b"payload")
+    for size in range(len(body) - len(b"payload")):
+        with pytest.raises(BadFrame):
+            message.split(body[:size])
+
+
+def test_metadata_without_required_fields_is_a_bad_frame() -> None:
+    with pytest.raises(BadFrame, match="lacks sequence_id, publish_time"):
+        message.parse_metadata(MessageMetadata(producer_name="p").SerializePartialToString())
+    with pytest.raises(BadFrame):
+        message.parse_metadata(memoryview(b"\xff\xff"))
+
+
+def test_a_batch_is_told_by_the_presence_of_its_count() -> None:
+    assert not message.is_batch(METADATA)
+    assert message.messages_in(METADATA) == 1
+    batch = MessageMetadata(num_messages_in_batch=1)
+    assert message.is_batch(batch)
+    assert message.messages_in(batch) == 1
+
+
+@pytest.mark.parametrize("count", [0, -1, -(2**31)])
+def test_a_batch_of_none_is_a_bad_frame(count: int) -> None:
+    with pytest.raises(BadFrame, match="impossible"):
+        message.messages_in(MessageMetadata(num_messages_in_batch=count))
+
+
+OPTIONAL_UINT64 = st.none() | st.integers(0, 2**64 - 1)
+
+
+@pytest.mark.feature("F-ML-15")
+@given(OPTIONAL_UINT64, OPTIONAL_UINT64)
+def test_broker_entry_metadata_is_that_of_protobuf(timestamp: int | None, index: int | None) -> None:
+    expected = BrokerEntryMetadata(broker_timestamp=timestamp, index=index)
+    prefix = broker_entry.encode(timestamp, index)
+    encoded = expected.SerializeToString()
+    assert prefix == b"\x0e\x02" + len(encoded).to_bytes(4, "big") + encoded
+    stored = prefix + body_of(b"payload")
+    for buffer in (stored, memoryview(stored)):
+        assert broker_entry.read(buffer) == expected
+        assert broker_entry.message_start(buffer) == len(prefix)
+        assert bytes(message.split(buffer, broker_entry.message_start(buffer))[1]) == b"payload"
+
+
+def test_an_entry_without_broker_metadata_starts_with_its_message() -> None:
+    assert broker_entry.message_start(body_of(b"")) == 0
+    assert broker_entry.read(body_of(b"")) is None
+
+
+@given(st.binary(max_size=20))
+def test_broker_metadata_that_lies_is_a_bad_frame(rest: bytes) -> None:
+    entry = b"\x0e\x02" + rest
+    if len(rest) < 4 or int.from_bytes(rest[:4], "big") > len(rest) - 4:
+        with pytest.raises(BadFrame):
+            broker_entry.read(entry)
+    else:
+        assert 6 <= broker_entry.message_start(entry) <= len(entry)
+
+
+def test_broker_metadata_that_cannot_be_parsed_is_a_bad_frame() -> None:
+    with pytest.raises(BadFrame, match="cannot be parsed"):
+        broker_entry.read(b"\x0e\x02\x00\x00\x00\x02\xff\xff")
