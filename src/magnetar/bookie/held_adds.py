@@ -69,15 +69,6 @@ class HeldAdds:
         self.bytes_held -= sum(len(add.entry) for add in adds)
         return adds
 
-    def take_older(self, since: float) -> list[HeldAdd]:
-        """Those that have waited since before this time."""
-        old = []
-        while self._queue and self._queue[0].since < since:
-            add = self._queue.popleft()
-            self.bytes_held -= len(add.entry)
-            old.append(add)
-        return old
-
     def take_all(self) -> list[HeldAdd]:
         adds = list(self._queue)
         self._queue.clear()

@@ -23,7 +23,7 @@ class LedgerState:
     """Invariant: `fenced` and `limbo` never go back by themselves; the explicit last confirmed only rises."""
 
     __slots__ = (
-        "explicit_body", "explicit_lac", "fence_durable", "fenced", "last_entry_id", "ledger_id", "limbo",
+        "explicit_body", "explicit_lac", "fence_durable", "fenced", "ledger_id", "limbo",
         "master_key", "open_to_adds", "touched",
     )  # fmt: skip
 
@@ -38,17 +38,21 @@ class LedgerState:
         self.open_to_adds = True
         self.explicit_lac = -1
         self.explicit_body = b""
-        # The highest entry taken since this state was loaded; older ones are in the index.
-        self.last_entry_id = -1
         # The checkpoint at which it was last used.
         self.touched = 0
 
     def fits_key(self, master_key: bytes) -> bool:
         return hmac.compare_digest(self.master_key, master_key)
 
+    def accept_key(self, master_key: bytes) -> bool:
+        """Whether the key fits. A ledger whose key was lost takes the first one it is shown."""
+        if not self.master_key and self.limbo:
+            self.master_key = master_key
+        return self.fits_key(master_key)
+
     def refusal(self, master_key: bytes, *, recovery: bool) -> int:
         """The code that an add gets now; OK when it is taken."""
-        if not self.fits_key(master_key):
+        if not self.accept_key(master_key):
             return ReturnCode.UNAUTHORIZED
         if self.fenced and not recovery:
             return ReturnCode.FENCED

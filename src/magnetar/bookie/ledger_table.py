@@ -14,7 +14,7 @@ from magnetar.bookie.ledger_state import LedgerState
 class LedgerTable:
     """Invariant: a state that is not in `changed` equals what the index has."""
 
-    __slots__ = ("_checkpoint", "_deleted", "_deleted_changed", "_idle_max", "changed", "states")
+    __slots__ = ("_checkpoint", "_deleted", "_deleted_changed", "_idle_max", "changed", "states", "unsure")
 
     def __init__(self, *, idle_max: int) -> None:
         self._idle_max = idle_max
@@ -23,6 +23,8 @@ class LedgerTable:
         self.changed: dict[int, LedgerState] = {}
         self._deleted = BitMap64()
         self._deleted_changed = False
+        # True after data was lost and until every ledger that the metadata knows has a state here again.
+        self.unsure = False
 
     def begin(self, ledger_id: int, master_key: bytes) -> LedgerState:
         """A ledger that this bookie has not seen before."""
@@ -51,6 +53,9 @@ class LedgerTable:
 
     def load_deleted(self, data: bytes) -> None:
         self._deleted |= BitMap64.deserialize(data)
+
+    def has_changes(self) -> bool:
+        return bool(self.changed) or self._deleted_changed
 
     def take_changed(self) -> dict[int, bytes]:
         """The changed states as they are now; they count as stored from here on, or are put back by `put_back`."""

@@ -6,8 +6,7 @@ entries wants RocksDB. Never reads from disk after it is open.
 Carries.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final
 
@@ -15,6 +14,7 @@ from google_crc32c import value
 from sortedcontainers import SortedDict
 
 from magnetar.bookie.ledger_index import ROW, LedgerIndex, Move, Place
+from magnetar.bookie.turns import Turns
 from magnetar.errors import Damaged
 from magnetar.runtime.disk import Disk, File
 
@@ -46,7 +46,8 @@ class PlainLedgerIndex(LedgerIndex):
         self._file: File | None = None
         self._file_bytes = 0
         self._rewritten_bytes = 0
-        self._turn: asyncio.Future[None] | None = None
+        # The file changes in one step after another.
+        self._turns = Turns()
 
     @classmethod
     async def open(cls, disk: Disk, directory: str) -> "PlainLedgerIndex":
@@ -112,27 +113,16 @@ class PlainLedgerIndex(LedgerIndex):
         self._change(_NOTES, _NOTE.pack(len(key), len(value)) + key + value)
 
     async def sync(self) -> None:
-        await self._take_turn(self._append_unwritten)
+        await self._turns.take(self._append_unwritten)
 
     async def clear(self) -> None:
         self._ledgers.clear()
         self._places.clear()
         self._notes.clear()
-        await self._take_turn(self._rewrite)
+        await self._turns.take(self._rewrite)
 
     async def close(self) -> None:
-        await self._take_turn(self._close_file)
-
-    async def _take_turn(self, step: Callable[[], Awaitable[None]]) -> None:
-        """The file changes in one step after another; a step that began is not overtaken."""
-        while self._turn is not None:
-            await asyncio.wait((self._turn,))
-        turn = self._turn = asyncio.get_running_loop().create_future()
-        try:
-            await step()
-        finally:
-            self._turn = None
-            turn.set_result(None)
+        await self._turns.take(self._close_file)
 
     async def _append_unwritten(self) -> None:
         if self._file_bytes > max(_REWRITE_BYTES_MIN, 4 * self._rewritten_bytes):

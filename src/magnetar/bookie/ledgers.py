@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledgers of one bookie: their states read when needed, their changes journaled before they are answered.
+
+Owns the way of a fence, of an explicit last add confirmed and of a ledger's first touch. A state that is found set in
+memory is not yet durable: whoever finds it waits for the same sync as whoever set it.
+Carries.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from magnetar.bookie.journal import Journal
+from magnetar.bookie.journal_format import RecordKind
+from magnetar.bookie.ledger_directory import LedgerDirectory
+from magnetar.bookie.ledger_state import LedgerState, decode_state
+from magnetar.bookie.ledger_table import LedgerTable
+from magnetar.errors import EntryUnknown, LedgerFenced, NoSuchLedger, WrongMasterKey
+
+_IDS: Final = Struct(">qq")
+_LEDGER_ID: Final = Struct(">q")
+
+
+class Ledgers:
+    def __init__(self, table: LedgerTable, directories: Sequence[LedgerDirectory], journals: Sequence[Journal]) -> None:
+        self.table = table
+        self.states = table.states
+        self._directories = directories
+        self._journals = journals
+
+    def journal_of(self, ledger_id: int) -> Journal:
+        return self._journals[ledger_id % len(self._journals)]
+
+    def directory_of(self, ledger_id: int) -> LedgerDirectory:
+        return self._directories[ledger_id % len(self._directories)]
+
+    async def state(self, ledger_id: int) -> LedgerState | None:
+        """A ledger's state, from memory or index; None when this bookie does not know the ledger."""
+        state = self.states.get(ledger_id)
+        if state is not None or self.table.is_deleted(ledger_id):
+            return state
+        data = await self.directory_of(ledger_id).index.ledger(ledger_id)
+        state = self.states.get(ledger_id)
+        if state is None and data is not None and not self.table.is_deleted(ledger_id):
+            state = decode_state(ledger_id, data)
+            self.table.keep(state)
+        return state
+
+    async def known(self, ledger_id: int) -> LedgerState:
+        """A ledger's state. NoSuchLedger is a proof; EntryUnknown when ledgers may have been lost here."""
+        state = await self.state(ledger_id)
+        if state is not None:
+            return state
+        if self.table.unsure and not self.table.is_deleted(ledger_id):
+            raise EntryUnknown(f"ledger {ledger_id} is not on this bookie, which has lost data")
+        raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
+
+    def begin(self, ledger_id: int, master_key: bytes) -> LedgerState:
+        """A ledger's first touch: its key is journaled before anything else of it."""
+        self.journal_of(ledger_id).append(RecordKind.LEDGER, _LEDGER_ID.pack(ledger_id) + master_key)
+        state = self.table.begin(ledger_id, master_key)
+        if self.table.unsure:
+            # It may have been here before, with entries and a fence that are lost.
+            state.enter_limbo()
+        return state
+
+    async def fence(self, ledger_id: int, master_key: bytes) -> None:
+        """Take no more ordinary adds of a ledger; returns when that is durable. Also for a ledger not seen before."""
+        state = await self._touched(ledger_id, master_key)
+        journal = self.journal_of(ledger_id)
+        if state.fence():
+            self.table.note_change(state)
+            journal.append(RecordKind.FENCED, _LEDGER_ID.pack(ledger_id))
+        if not state.fence_durable:
+            await journal.durable()
+            state.fence_durable = True
+
+    async def write_last_confirmed(self, ledger_id: int, entry_id: int, body: bytes, master_key: bytes) -> None:
+        state = await self._touched(ledger_id, master_key)
+        journal = self.journal_of(ledger_id)
+        if state.raise_explicit(entry_id, body):
+            self.table.note_change(state)
+            journal.append(RecordKind.LAST_CONFIRMED, _IDS.pack(ledger_id, entry_id) + body)
+        await journal.durable()
+
+    async def _touched(self, ledger_id: int, master_key: bytes) -> LedgerState:
+        state = await self.state(ledger_id)
+        if self.table.is_deleted(ledger_id):
+            raise LedgerFenced(f"ledger {ledger_id} was deleted")
+        if state is None:
+            return self.begin(ledger_id, master_key)
+        if not state.accept_key(master_key):
+            raise WrongMasterKey(f"the master key does not fit ledger {ledger_id}")
+        return state

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A LedgerIndex in RocksDB: what production runs on.
+
+Owns one database and the layout of its keys. RocksDB blocks, so every call goes to the threads that are passed in.
+Changes are in RocksDB's log at once and durable after `sync`. RocksDB checks its own blocks: what it cannot read is
+Damaged, and the index is rebuilt from the entry logs.
+Carries.
+"""
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Any, Final
+
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, ReadOptions, WriteBatch
+
+from magnetar.bookie.ledger_index import ROW, ROW_KEY_BYTES, LedgerIndex, Move, Place
+from magnetar.bookie.turns import Turns
+from magnetar.errors import Damaged
+from magnetar.runtime.blocking_calls import BlockingCalls
+
+_PLACE: Final = b"e"
+_LEDGER: Final = b"l"
+_NOTE: Final = b"n"
+_IDS: Final = Struct(">qq")
+_ID: Final = Struct(">q")
+_VALUE: Final = Struct(">QI")
+_ENTRY_ID_MAX: Final = 2**63 - 1
+_ROWS_PER_BATCH: Final = 10_000
+_BLOCK_CACHE_BYTES: Final = 8 * 1024 * 1024
+_WRITE_BUFFER_BYTES: Final = 8 * 1024 * 1024
+
+
+class RocksLedgerIndex(LedgerIndex):
+    def __init__(self, path: str, calls: BlockingCalls) -> None:
+        self._path = path
+        self._calls = calls
+        # Changes come one after another, so that a move's check and its write are one step; reads need no turn.
+        self._turns = Turns()
+        self._database: Any = None
+
+    @classmethod
+    async def open(cls, path: str, calls: BlockingCalls) -> "RocksLedgerIndex":
+        """The database in a directory of the real file system; Damaged when RocksDB cannot open it."""
+        index = cls(path, calls)
+        await index._run(index._open)
+        return index
+
+    async def put_places(self, rows: bytes) -> None:
+        await self._change(self._put_places, rows)
+
+    async def move_places(self, moves: Sequence[Move]) -> int:
+        moved: int = await self._change(self._move_places, moves)
+        return moved
+
+    async def places(self, ledger_id: int, first_entry_id: int, count_max: int) -> list[Place]:
+        found: list[Place] = await self._run(self._places, ledger_id, first_entry_id, count_max)
+        return found
+
+    async def last_entry_id(self, ledger_id: int) -> int | None:
+        found: int | None = await self._run(self._last_entry_id, ledger_id)
+        return found
+
+    async def ledger(self, ledger_id: int) -> bytes | None:
+        state: bytes | None = await self._run(self._read, _LEDGER + _ID.pack(ledger_id))
+        return state
+
+    async def put_ledgers(self, states: Mapping[int, bytes]) -> None:
+        if states:
+            await self._change(self._put_ledgers, states)
+
+    async def ledger_ids(self) -> list[int]:
+        ids: list[int] = await self._run(self._ledger_ids)
+        return ids
+
+    async def delete_ledger(self, ledger_id: int) -> None:
+        await self._change(self._delete_ledger, ledger_id)
+
+    async def note(self, name: str) -> bytes | None:
+        value: bytes | None = await self._run(self._read, _NOTE + name.encode())
+        return value
+
+    async def put_note(self, name: str, value: bytes) -> None:
+        await self._change(self._write, _NOTE + name.encode(), value)
+
+    async def sync(self) -> None:
+        await self._change(self._sync)
+
+    async def clear(self) -> None:
+        await self._change(self._clear)
+
+    async def close(self) -> None:
+        await self._change(self._close)
+
+    # --- on a thread ------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        blocks = BlockBasedOptions()
+        blocks.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
+        blocks.set_bloom_filter(10, False)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(blocks)
+        options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+        options.set_max_write_buffer_number(2)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_max_background_jobs(2)
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(1024 * 1024)
+        self._database = Rdict(self._path, options)
+
+    def _put_places(self, rows: bytes) -> None:
+        for start in range(0, len(rows), ROW.size * _ROWS_PER_BATCH):
+            batch = WriteBatch(raw_mode=True)
+            for row in range(start, min(len(rows), start + ROW.size * _ROWS_PER_BATCH), ROW.size):
+                batch.put(_PLACE + rows[row : row + ROW_KEY_BYTES], rows[row + ROW_KEY_BYTES : row + ROW.size])
+            self._database.write(batch)
+
+    def _move_places(self, moves: Sequence[Move]) -> int:
+        batch = WriteBatch(raw_mode=True)
+        moved = 0
+        for move in moves:
+            key = _PLACE + _IDS.pack(move.ledger_id, move.entry_id)
+            value = self._database.get(key)
+            if value is not None and _VALUE.unpack(value)[0] == move.source:
+                batch.put(key, _VALUE.pack(move.target, _VALUE.unpack(value)[1]))
+                moved += 1
+        self._database.write(batch)
+        return moved
+
+    def _places(self, ledger_id: int, first_entry_id: int, count_max: int) -> list[Place]:
+        found: list[Place] = []
+        bounds = ReadOptions()
+        bounds.set_iterate_upper_bound(_PLACE + _ID.pack(ledger_id) + b"\xff" * 9)
+        rows = self._database.iter(bounds)
+        rows.seek(_PLACE + _IDS.pack(ledger_id, first_entry_id))
+        while len(found) < count_max and rows.valid():
+            _, entry_id = _IDS.unpack_from(rows.key(), len(_PLACE))
+            found.append(Place(entry_id, *_VALUE.unpack(rows.value())))
+            rows.next()
+        rows.status()
+        return found
+
+    def _last_entry_id(self, ledger_id: int) -> int | None:
+        rows = self._database.iter()
+        rows.seek_for_prev(_PLACE + _IDS.pack(ledger_id, _ENTRY_ID_MAX))
+        rows.status()
+        if not rows.valid() or not rows.key().startswith(_PLACE + _ID.pack(ledger_id)):
+            return None
+        entry_id: int = _IDS.unpack_from(rows.key(), len(_PLACE))[1]
+        return entry_id
+
+    def _put_ledgers(self, states: Mapping[int, bytes]) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for ledger_id, state in states.items():
+            batch.put(_LEDGER + _ID.pack(ledger_id), state)
+        self._database.write(batch)
+
+    def _ledger_ids(self) -> list[int]:
+        bounds = ReadOptions()
+        bounds.set_iterate_upper_bound(bytes((_LEDGER[0] + 1,)))
+        rows = self._database.iter(bounds)
+        rows.seek(_LEDGER)
+        ids: list[int] = []
+        while rows.valid():
+            ids.append(_ID.unpack_from(rows.key(), len(_LEDGER))[0])
+            rows.next()
+        rows.status()
+        return ids
+
+    def _delete_ledger(self, ledger_id: int) -> None:
+        prefix = _PLACE + _ID.pack(ledger_id)
+        batch = WriteBatch(raw_mode=True)
+        batch.delete_range(prefix, prefix + b"\xff" * 9)
+        batch.delete(_LEDGER + _ID.pack(ledger_id))
+        self._database.write(batch)
+
+    def _read(self, key: bytes) -> bytes | None:
+        value: bytes | None = self._database.get(key)
+        return value
+
+    def _write(self, key: bytes, value: bytes) -> None:
+        self._database.put(key, value)
+
+    def _sync(self) -> None:
+        self._database.flush_wal(True)
+
+    def _clear(self) -> None:
+        self._database.close()
+        Rdict.destroy(self._path)
+        self._open()
+        self._sync()
+
+    def _close(self) -> None:
+        self._database.close()
+
+    # --- leaves -----------------------------------------------------------------------------
+
+    async def _change(self, call: Any, *args: Any) -> Any:
+        return await self._turns.take(lambda: self._run(call, *args))
+
+    async def _run(self, call: Any, *args: Any) -> Any:
+        try:
+            return await self._calls.run(call, *args)
+        except Exception as error:
+            # rocksdict raises plain Exception, whatever went wrong.
+            if isinstance(error, OSError):
+                raise
+            if type(error) is Exception:
+                raise Damaged(f"the index in {self._path} cannot be used: {error}") from error
+            raise
