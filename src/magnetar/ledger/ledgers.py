@@ -42,6 +42,7 @@ class Ledgers:
         settings: LedgerSettings,
     ) -> None:
         self.catalog = LedgerCatalog(store, random, settings)
+        self.channels = channels
         self._clock = clock
         self._parts = LedgerParts(self.catalog, channels, placement, random, tasks, settings)
 

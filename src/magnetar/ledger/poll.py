@@ -6,9 +6,9 @@ Carries.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from magnetar.errors import BookieUnavailable, MagnetarError
 from magnetar.runtime.tasks import Tasks
@@ -37,7 +37,7 @@ class Poll(Generic[Key, Answer]):
         for task in self._waiting.values():
             task.cancel()
 
-    def ask(self, key: Key, question: Coroutine[Any, Any, Answer], name: str) -> None:
+    def ask(self, key: Key, question: Callable[[], Awaitable[Answer]], name: str) -> None:
         task = self._tasks.start(self._carry(question), name)
         self._waiting[key] = task
         task.add_done_callback(lambda done: self._answers.put_nowait((key, done)))
@@ -61,10 +61,10 @@ class Poll(Generic[Key, Answer]):
         except TimeoutError:
             return None
 
-    async def _carry(self, question: Coroutine[Any, Any, Answer]) -> Answer | MagnetarError:
+    async def _carry(self, question: Callable[[], Awaitable[Answer]]) -> Answer | MagnetarError:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await question
+                return await question()
         except TimeoutError:
             return BookieUnavailable(f"No answer came within {self._timeout_s} s.")
         except MagnetarError as error:

@@ -8,6 +8,7 @@ Carries.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from magnetar.errors import MagnetarError, NoSuchEntry
@@ -77,7 +78,7 @@ class LedgerReader:
         asking = CoverageRound(quorum, tail.first_entry)
         with Poll[int, LastConfirmed](self._parts.tasks, self._parts.settings.read_timeout_ms) as poll:
             for member, bookie in enumerate(tail.ensemble):
-                question = self._parts.channels(bookie).last_confirmed(self.ledger_id)
+                question = partial(self._parts.channels(bookie).last_confirmed, self.ledger_id)
                 poll.ask(member, question, f"last confirmed of ledger {self.ledger_id}")
             while asking.verdict is Verdict.OPEN:
                 member, answer = await poll.next()

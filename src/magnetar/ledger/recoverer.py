@@ -8,6 +8,7 @@ Carries.
 """
 
 import logging
+from functools import partial
 from typing import Final
 
 from magnetar.errors import BadVersion, BookieUnavailable, DigestMismatch, MagnetarError
@@ -68,10 +69,11 @@ class Recoverer:
 
     async def _fence(self) -> int:
         quorum = self._known.record.quorum
+        key = self._packer.master_key
         fencing = CoverageRound(quorum, self._tail.first_entry)
         with Poll[int, LastConfirmed](self._parts.tasks, self._parts.settings.recovery_read_timeout_ms) as poll:
             for member in range(quorum.ensemble_size):
-                question = self._channel(member).last_confirmed(self._ledger_id, fence_key=self._packer.master_key)
+                question = partial(self._channel(member).last_confirmed, self._ledger_id, fence_key=key)
                 poll.ask(member, question, f"fence ledger {self._ledger_id}")
             while fencing.verdict is Verdict.OPEN:
                 member, answer = await poll.next()
@@ -100,10 +102,11 @@ class Recoverer:
     async def _read(self, entry_id: int) -> bytes | None:
         """The entry from whichever bookie has it; None when its absence is proven. These reads fence, too (R4)."""
         quorum = self._known.record.quorum
+        key = self._packer.master_key
         reading = EntryRound(quorum)
         with Poll[int, bytes](self._parts.tasks, self._parts.settings.recovery_read_timeout_ms) as poll:
             for member in quorum.write_set(entry_id):
-                question = self._channel(member).read(self._ledger_id, entry_id, fence_key=self._packer.master_key)
+                question = partial(self._channel(member).read, self._ledger_id, entry_id, fence_key=key)
                 poll.ask(member, question, f"recovery read of ledger {self._ledger_id}")
             while reading.verdict is Verdict.OPEN:
                 member, answer = await poll.next()

@@ -7,6 +7,7 @@ Carries.
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from magnetar.errors import BookieUnavailable, Damaged, DigestMismatch, EntryUnknown, MagnetarError, NoSuchEntry
@@ -63,7 +64,7 @@ class ReplicaReads:
             self._parts.tasks, self._parts.settings.read_timeout_ms * record.quorum.write_quorum
         ) as poll:
             for entry_id in range(first, last + 1):
-                question = self._from_any(record, segment, entry_id, entry_id, bytes_max)
+                question = partial(self._from_any, record, segment, entry_id, entry_id, bytes_max)
                 poll.ask(entry_id, question, f"read of ledger {record.ledger_id}")
             while poll.is_waiting:
                 entry_id, answer = await poll.next()
@@ -113,7 +114,7 @@ class ReplicaReads:
         errors: dict[str, MagnetarError] = {}
         with Poll[int, list[bytes]](self._parts.tasks, self._parts.settings.read_timeout_ms) as poll:
             for i, member in enumerate(order):
-                question = self._from_one(segment.ensemble[member], record.ledger_id, first, last, bytes_max)
+                question = partial(self._from_one, segment.ensemble[member], record.ledger_id, first, last, bytes_max)
                 poll.ask(member, question, f"read of ledger {record.ledger_id}")
                 while poll.is_waiting:
                     found = await (poll.next() if i == len(order) - 1 else poll.next_within(delay_ms))

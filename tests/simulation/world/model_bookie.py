@@ -68,6 +68,8 @@ class ModelBookie:
         self.read_only = False
         # Set by hand: the code with which an add is refused, or None.
         self.refuse_add: Callable[[int, int, bool], int | None] = lambda ledger_id, entry_id, recovery: None
+        # Told of every request as it arrives, with the client's name and the kind of request.
+        self.on_request: Callable[[str, str], None] | None = None
         self.adds = 0
         self.reads = 0
         self._resumed = asyncio.Event()
@@ -154,9 +156,28 @@ class ModelChannel(BookieChannel):
         self.bookie = bookie.name
         self.client = client
         self._model = bookie
+        # Set by hand: kinds of request ("add", "read", "last_confirmed", …) that this client loses on the way in.
+        self.lost: set[str] = set()
+        self._open_gate = asyncio.Event()
+        self._open_gate.set()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._arrived: asyncio.Future[None] | None = None
         self._closed = False
+
+    def hold(self) -> None:
+        """This client's requests wait on the way in, until `let_go`."""
+        self._open_gate.clear()
+
+    def let_go(self) -> None:
+        self._open_gate.set()
+
+    async def _reach(self, kind: str) -> None:
+        await self._open_gate.wait()
+        if self._model.on_request is not None:
+            self._model.on_request(self.client, kind)
+        if kind in self.lost:
+            raise BookieUnavailable(f"{self.bookie} cannot be reached.")
+        await self._model.reach()
 
     def add(
         self,
@@ -189,7 +210,7 @@ class ModelChannel(BookieChannel):
         code: int = NO_ANSWER
         try:
             try:
-                await self._model.reach()
+                await self._reach("add")
                 if before is not None:
                     await asyncio.shield(before)
                 code = self._model.add(ledger_id, entry_id, entry, master_key, recovery)
@@ -203,7 +224,7 @@ class ModelChannel(BookieChannel):
             listener.on_added(self.bookie, entry_id, entry_id, code)
 
     async def read(self, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None) -> bytes:
-        await self._model.reach()
+        await self._reach("read")
         if fence_key is not None:
             self._model.fence(ledger_id, fence_key)
         try:
@@ -212,7 +233,7 @@ class ModelChannel(BookieChannel):
             await self._model.answer()
 
     async def read_batch(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
-        await self._model.reach()
+        await self._reach("read_batch")
         entries = [self._model.entry(ledger_id, first)]
         held = self._model.ledgers[ledger_id].entries
         size = len(entries[0])
@@ -226,7 +247,7 @@ class ModelChannel(BookieChannel):
         return entries
 
     async def last_confirmed(self, ledger_id: int, *, fence_key: bytes | None = None) -> LastConfirmed:
-        await self._model.reach()
+        await self._reach("last_confirmed")
         if fence_key is not None:
             self._model.fence(ledger_id, fence_key)
         try:
@@ -235,7 +256,7 @@ class ModelChannel(BookieChannel):
             await self._model.answer()
 
     async def write_last_confirmed(self, ledger_id: int, entry_id: int, body: bytes, master_key: bytes) -> None:
-        await self._model.reach()
+        await self._reach("write_last_confirmed")
         ledger = self._model.ledgers.setdefault(ledger_id, ModelLedger(master_key))
         if ledger.master_key != master_key:
             raise WrongMasterKey(f"{self.bookie}: another password made ledger {ledger_id}.")
@@ -246,7 +267,7 @@ class ModelChannel(BookieChannel):
         await self._model.answer()
 
     async def entry_ids(self, ledger_id: int) -> list[int]:
-        await self._model.reach()
+        await self._reach("entry_ids")
         ledger = self._model.ledgers.get(ledger_id)
         if ledger is None:
             raise NoSuchLedger(f"{self.bookie} holds nothing of ledger {ledger_id}.")

@@ -99,6 +99,12 @@ class ModelClient:
     async def open(self, ledger_id: int) -> LedgerReader:
         return await self.ledgers.open(ledger_id, password=PASSWORD)
 
+    def channel(self, bookie: str) -> ModelChannel:
+        """This client's way to a bookie, made now if it was not used yet."""
+        made = self.ledgers.channels(bookie)
+        assert isinstance(made, ModelChannel)
+        return made
+
     async def die(self) -> None:
         """Nothing that this client sent is answered to it any more."""
         for channel in self.channels.values():
@@ -118,17 +124,22 @@ class Cluster:
         return [name for name, bookie in self.bookies.items() if bookie.is_up and not bookie.read_only]
 
     def client(
-        self, *, placement: Placement | None = None, store: MetadataStore | None = None, **changes: object
+        self,
+        name: str = "client",
+        *,
+        placement: Placement | None = None,
+        store: MetadataStore | None = None,
+        **changes: object,
     ) -> ModelClient:
         channels: dict[str, ModelChannel] = {}
 
         def channel(bookie: str) -> BookieChannel:
             if bookie not in channels:
-                channels[bookie] = self.bookies[bookie].channel()
+                channels[bookie] = self.bookies[bookie].channel(name)
             return channels[bookie]
 
         store = store or self.tree.open_session()
-        tasks = Tasks("client", lambda name, error: self.crashes.append(f"{name}: {error!r}"))
+        tasks = Tasks(name, lambda task, error: self.crashes.append(f"{task}: {error!r}"))
         ledgers = Ledgers(
             store,
             channel,

@@ -32,7 +32,9 @@ def test_a_segment_holds_up_to_the_next_first_entry() -> None:
 @given(firsts=st.sets(st.integers(1, 50), max_size=6), entry_id=st.integers(0, 60))
 def test_look_up_agrees_with_a_scan(firsts: set[int], entry_id: int) -> None:
     segments = tuple(Segment(first, ABC) for first in sorted({0, *firsts}))
-    assert segment_at(segments, entry_id).first_entry == max(s.first_entry for s in segments if s.first_entry <= entry_id)
+    assert segment_at(segments, entry_id).first_entry == max(
+        s.first_entry for s in segments if s.first_entry <= entry_id
+    )
 
 
 def test_a_change_adds_a_segment_or_replaces_an_empty_one() -> None:
