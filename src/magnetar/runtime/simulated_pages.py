@@ -96,7 +96,9 @@ class Pages:
             _apply_all(self.durable, pending[: random.randrange(len(pending) + 1)])
         elif loss is Loss.TORN_WRITE:
             last = random.randrange(len(pending))
-            _apply_all(self.durable, [*pending[:last], _torn(pending[last], random)])
+            _apply_all(self.durable, pending[:last])
+            torn = pending[last]
+            _apply(self.durable, _torn(torn, random) if isinstance(torn, Write) else torn)
         elif loss is Loss.SECTORS_KEPT:
             self._keep_sectors(pending, random)
         elif loss is Loss.ZEROS_KEPT and len(self.visible) > len(self.durable):
@@ -153,10 +155,8 @@ def _apply_all(content: bytearray, operations: list[Write | Resize]) -> None:
         _apply(content, operation)
 
 
-def _torn(operation: Write | Resize, random: Random) -> Write | Resize:
-    if isinstance(operation, Resize):
-        return operation
-    return Write(operation.offset, operation.data[: random.randrange(len(operation.data) + 1)])
+def _torn(write: Write, random: Random) -> Write:
+    return Write(write.offset, write.data[: random.randrange(len(write.data) + 1)])
 
 
 def _sectors(write: Write, size: int) -> list[Write]:
