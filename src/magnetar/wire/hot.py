@@ -9,10 +9,13 @@ Decides.
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, TypeAlias
 
 from magnetar.errors import BadCommand
 from magnetar.wire.varint import LAST, MORE, UINT64_MAX, encode
+
+SendFields: TypeAlias = tuple[int, int, int, int]
+"""Of a SEND: producer id, sequence id, messages in the entry, highest sequence id (0: none)."""
 
 PING: Final = bytes.fromhex("00000009 00000005 0812 920100")
 PONG: Final = bytes.fromhex("00000009 00000005 0813 9a0100")
@@ -146,8 +149,8 @@ class MessageEncoder:
         return front
 
 
-def decode_send(command: bytes) -> tuple[int, int] | None:
-    """Producer id and sequence id of a SEND of one message, or None: then protobuf must read the command.
+def decode_send(command: bytes) -> SendFields | None:
+    """The fields of a SEND of one message, or None: then protobuf must read the command.
 
     None says nothing about validity: batches, transactions, chunks, markers, replication and damaged bytes all come
     here. The usual sizes are read without a loop, which is how protobuf is beaten.
@@ -176,7 +179,7 @@ def decode_send(command: bytes) -> tuple[int, int] | None:
                 position += 2
         else:
             position += 1
-        return (producer_id, sequence_id) if position == len(command) else None
+        return (producer_id, sequence_id, 1, 0) if position == len(command) else None
     except (IndexError, BadCommand):
         return None
 

@@ -104,14 +104,14 @@ def test_sends_are_those_of_protobuf_and_the_usual_ones_are_read(
     send = api.CommandSend(producer_id=producer_id, sequence_id=sequence_id)
     plain = api.BaseCommand(type=Type.SEND, send=send).SerializeToString()
     assert hot.encode_send(producer_id, sequence_id, 1) == plain
-    assert hot.decode_send(plain) == (producer_id, sequence_id)
+    assert hot.decode_send(plain) == (producer_id, sequence_id, 1, 0)
     if num_messages != 1:
         send.num_messages = num_messages
     if highest:
         send.highest_sequence_id = highest
     batch = api.BaseCommand(type=Type.SEND, send=send).SerializeToString()
     assert hot.encode_send(producer_id, sequence_id, num_messages, highest) == batch
-    assert hot.decode_send(batch) == ((producer_id, sequence_id) if batch == plain else None)
+    assert hot.decode_send(batch) == ((producer_id, sequence_id, 1, 0) if batch == plain else None)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_what_the_hot_decoder_reads_protobuf_reads_alike(data: bytes) -> None:
     if got is not None:
         command = api.BaseCommand.FromString(data)
         assert command.type == Type.SEND
-        assert got == (command.send.producer_id, command.send.sequence_id)
+        assert got == (command.send.producer_id, command.send.sequence_id, 1, 0)
         assert {field.name for field, _ in command.send.ListFields()} == {"producer_id", "sequence_id"}
 
 
