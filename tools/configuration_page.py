@@ -14,7 +14,7 @@ from typing import Any
 from magnetar.config.key import Key
 from magnetar.config.keys import KEYS, ORDERS, OWNERS, ROLE_DEFAULTS, ROLE_LIMITS
 from magnetar.config.known_keys import KNOWN_KEYS
-from magnetar.config.values import Whole
+from magnetar.config.values import IntervalOfRate, OneOf, Whole
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 
@@ -26,7 +26,7 @@ Settings come from four places; the later wins:
 
 1. the defaults below (those of standalone; a role may differ, see the end);
 2. files given with `--config`, in order. Pulsar's own `broker.conf`, `standalone.conf` and `bookkeeper.conf` are
-   accepted as they are: `key=value`, `#` starts a comment, a backslash continues a line, an empty value means the default;
+   accepted as they are: `key=value`, `#` starts a comment, a backslash continues a line, an empty value is the default;
 3. the environment: a key of this page by its plain name, as Pulsar's containers take it (`clusterName=east`); then
    `PULSAR_PREFIX_clusterName`; then `MAGNETAR_CLUSTER_NAME`, in which case and underscores do not matter;
 4. flags of the command.
@@ -99,6 +99,10 @@ def _default(key: Key, value: object) -> str:
         return "empty" if not value else "set"
     if isinstance(key.value, Whole) and isinstance(value, int) and value > 0 and value % key.value.factor == 0:
         return str(value // key.value.factor)
+    if isinstance(key.value, OneOf):
+        return next((word for word, meant in key.value.choices if meant == value), str(value))
+    if isinstance(key.value, IntervalOfRate) and isinstance(value, int):
+        return f"{1000 / value:g}"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

@@ -16,6 +16,7 @@ from magnetar.config.key import BROKER, STANDALONE, Key, Order
 from magnetar.config.ledger import ChannelSettings, LedgerSettings, PlacementSettings, RepairSettings
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.config.metadata import MetadataSettings
+from magnetar.config.own_meanings import OWN_MEANINGS
 from magnetar.config.pulsar_keys import PULSAR_KEYS
 from magnetar.config.runtime import RuntimeSettings
 from magnetar.config.values import Value, Whole, value_of_type
@@ -77,9 +78,10 @@ def _kind(field: str, annotation: object) -> Value:
 def _own_keys() -> tuple[Key, ...]:
     described = {(key.owner, key.field) for key in (*PULSAR_KEYS, *BOOKKEEPER_KEYS)}
     return tuple(
-        Key(f"{owner}.{field.name}", owner, field.name, _kind(field.name, field.type), "")
+        Key(name, owner, field.name, _kind(field.name, field.type), OWN_MEANINGS.get(name, ""))
         for owner, settings in OWNERS.items()
         for field in fields(settings)
+        for name in (f"{owner}.{field.name}",)
         if (owner, field.name) not in described
     )
 

@@ -10,6 +10,7 @@ from magnetar.config.key import ROLES, Key
 from magnetar.config.keys import CAUTIONS, KEYS, ORDERS, OWNERS, ROLE_DEFAULTS, ROLE_LIMITS
 from magnetar.config.known_keys import KNOWN_KEYS
 from magnetar.config.load import Settings, _folded, load_settings
+from magnetar.config.own_meanings import OWN_MEANINGS
 from magnetar.config.values import Whole
 
 
@@ -66,3 +67,7 @@ def test_upstream_rows_say_what_they_mean() -> None:
     for key in KEYS:
         if key.name in KNOWN_KEYS:
             assert key.meaning.endswith("."), key.name
+
+
+def test_meanings_of_our_own_keys_belong_to_keys() -> None:
+    assert set(OWN_MEANINGS) <= {key.name for key in KEYS}

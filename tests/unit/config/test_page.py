@@ -16,6 +16,12 @@ def test_every_key_is_on_the_page() -> None:
     assert [key.name for key in KEYS if f"`{key.name}`" not in text] == []
 
 
+def test_every_key_has_a_meaning() -> None:
+    rows = [line.split(" | ") for line in page().splitlines() if line.startswith("| `")]
+    without = [row[0] for row in rows if not row[-1].removesuffix("|").strip()]
+    assert without == [], "write a comment above the field, or a line in config/own_meanings.py"
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     # About first,
