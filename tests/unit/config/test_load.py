@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.config.broker import BrokerSettings
+from magnetar.config.keys import KEYS
+from magnetar.config.known_keys import KNOWN_KEYS
 from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
 from magnetar.config.metadata import MetadataSettings
 from magnetar.errors import BadSetting
@@ -223,3 +225,13 @@ def test_any_file_loads_or_is_refused(text: str) -> None:
     except BadSetting:
         return
     assert loaded.broker.cluster_name
+
+
+def test_every_key_of_upstream_is_accepted() -> None:
+    empty = from_file("\n".join(f"{key}=" for key in sorted(KNOWN_KEYS)))
+    assert empty == load_settings()
+    unused = KNOWN_KEYS - {key.name for key in KEYS}
+    loaded = from_file("\n".join(f"{key}=any" for key in sorted(unused)))
+    assert warnings(loaded) == []
+    assert len(infos(loaded)) == 1
+    assert f"{len(unused)} keys are known to Pulsar" in infos(loaded)[0]
