@@ -15,7 +15,6 @@ LOCAL_NAME = st.text(
 ).filter(lambda text: text.strip() and text not in (".", "..") and names.PARTITION_SUFFIX not in text)
 
 
-@pytest.mark.feature("F-TOP-01")
 @pytest.mark.parametrize(
     ("text", "full"),
     [
@@ -57,7 +56,6 @@ def test_names_in_paths_are_encoded_as_pulsar_does(local: str, encoded: str) -> 
     assert TopicName.from_persistence_name(topic.persistence_name) == topic
 
 
-@pytest.mark.feature("F-TOP-09")
 @pytest.mark.parametrize(
     ("local", "index", "base"),
     [

@@ -59,7 +59,6 @@ def test_the_later_layer_wins() -> None:
     assert port() == 5
 
 
-@pytest.mark.feature("F-DEP-02")
 def test_the_environment_speaks_as_in_pulsars_containers() -> None:
     loaded = load_settings(
         environ={
