@@ -101,7 +101,11 @@ class JournalReplay:
         return header if header is not None and header.file_id == file_id else None
 
     async def _walk(self, files: list[int], start: int) -> AsyncIterator[JournalRecord | Break]:
-        """Records of all the files; a Break's offset is a position here, and files that do not meet are one."""
+        """Records of all the files. A Break's offset is a position here, and files that do not meet are one.
+
+        A file may end in space that was allocated and never written: where the next file begins at that very place,
+        nothing is broken.
+        """
         expected: int | None = None
         for file_id in files:
             file = await self._disk.open(f"{self._directory}/{file_name(file_id)}")
@@ -114,10 +118,16 @@ class JournalReplay:
                 elif expected is not None and header.first_position != expected:
                     yield Break(min(expected, header.first_position))
                 expected = header.first_position + start
+                broken: Break | None = None
                 async for found in self._walk_file(file, header, start):
+                    if isinstance(found, Break):
+                        broken = found
+                        continue
+                    if broken is not None:
+                        yield broken
+                        broken = None
                     yield found
-                    if isinstance(found, JournalRecord):
-                        expected = found.position + found.size
+                    expected = found.position + found.size
                 self._end_position = max(self._end_position, header.first_position + file.size())
             finally:
                 await file.close()
