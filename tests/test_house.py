@@ -242,6 +242,12 @@ def test_tidy_sees_waiting_in_deciding_modules(tmp_path: Path, source: str, line
     assert test_tidy.waiting_lines(str(tmp_path / "planted.py")) == lines
 
 
+def test_tidy_knows_tasks_whose_parent_waits(tmp_path: Path) -> None:
+    source = "async def both():\n    async with asyncio.TaskGroup() as group:\n        group.create_task(x())\n"
+    (tmp_path / "planted.py").write_text(source, encoding="utf-8")
+    assert test_tidy.scoped_groups(str(tmp_path / "planted.py")) == {"group.create_task"}
+
+
 def test_tidy_tells_polling_from_sleeping(tmp_path: Path) -> None:
     source = "while not ready():\n    time.sleep(0.01)\ntime.sleep(1)\n"
     (tmp_path / "planted.py").write_text(source, encoding="utf-8")
