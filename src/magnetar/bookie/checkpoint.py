@@ -23,6 +23,7 @@ from magnetar.runtime.disk import Disk
 
 CHECKPOINT_NOTE: Final = "checkpoint"
 DELETED_NOTE: Final = "deleted"
+UNSURE_NOTE: Final = "unsure"
 
 _NUMBER: Final = Struct(">Q")
 
@@ -62,6 +63,13 @@ class Checkpoints:
         self.number = max(self.number, mark.checkpoint)
         return mark
 
+    def has_marks(self) -> bool:
+        return bool(self._marks)
+
+    def mark_number(self) -> int:
+        """The newest checkpoint that a mark on disk speaks of."""
+        return max((mark.checkpoint for mark in self._marks.values()), default=0)
+
     async def index_number(self, directory: LedgerDirectory) -> int:
         """The checkpoint that an index says it took part in."""
         note = await directory.index.note(CHECKPOINT_NOTE)
@@ -72,6 +80,7 @@ class Checkpoints:
         flushing = self._caches.flushing
         states = self._table.take_changed()
         deleted = self._table.take_deleted()
+        unsure = self._table.take_unsure()
         self.number += 1
         parts = len(self._directories)
         try:
@@ -82,6 +91,8 @@ class Checkpoints:
                 await directory.index.put_ledgers(own)
                 if deleted is not None:
                     await directory.index.put_note(DELETED_NOTE, deleted)
+                if unsure is not None:
+                    await directory.index.put_note(UNSURE_NOTE, unsure)
                 await directory.index.put_note(CHECKPOINT_NOTE, _NUMBER.pack(self.number))
                 await directory.sync()
         except BaseException:

@@ -39,6 +39,7 @@ class JournalReplay:
         self._payload_bytes_max = payload_bytes_max
         self._end_position = mark.position if mark is not None else 0
         self._last_file_id = mark.file_id if mark is not None else 0
+        self.found_files = False
         # One sentence for each loss of what may have been acknowledged.
         self.damage: list[str] = []
 
@@ -79,6 +80,7 @@ class JournalReplay:
             found for name in await self._disk.list(self._directory) if (found := file_id_of(name)) is not None
         )
         if ids:
+            self.found_files = True
             self._last_file_id = max(self._last_file_id, ids[-1])
         first = self._mark.file_id if self._mark is not None else 0
         for file_id in reversed(ids):

@@ -14,7 +14,16 @@ from magnetar.bookie.ledger_state import LedgerState
 class LedgerTable:
     """Invariant: a state that is not in `changed` equals what the index has."""
 
-    __slots__ = ("_checkpoint", "_deleted", "_deleted_changed", "_idle_max", "changed", "states", "unsure")
+    __slots__ = (
+        "_checkpoint",
+        "_deleted",
+        "_deleted_changed",
+        "_idle_max",
+        "_unsure_changed",
+        "changed",
+        "states",
+        "unsure",
+    )
 
     def __init__(self, *, idle_max: int) -> None:
         self._idle_max = idle_max
@@ -25,6 +34,7 @@ class LedgerTable:
         self._deleted_changed = False
         # True after data was lost and until every ledger that the metadata knows has a state here again.
         self.unsure = False
+        self._unsure_changed = False
 
     def begin(self, ledger_id: int, master_key: bytes) -> LedgerState:
         """A ledger that this bookie has not seen before."""
@@ -55,7 +65,15 @@ class LedgerTable:
         self._deleted |= BitMap64.deserialize(data)
 
     def has_changes(self) -> bool:
-        return bool(self.changed) or self._deleted_changed
+        return bool(self.changed) or self._deleted_changed or self._unsure_changed
+
+    def doubt(self) -> None:
+        """Something was lost: a ledger that is not known here may have been."""
+        self.unsure = self._unsure_changed = True
+
+    def stop_doubting(self) -> None:
+        self.unsure = False
+        self._unsure_changed = True
 
     def take_changed(self) -> dict[int, bytes]:
         """The changed states as they are now; they count as stored from here on, or are put back by `put_back`."""
@@ -70,6 +88,13 @@ class LedgerTable:
         data: bytes = self._deleted.serialize()
         return data
 
+    def take_unsure(self) -> bytes | None:
+        """Whether ledgers may be missing, when that has changed since the last time."""
+        if not self._unsure_changed:
+            return None
+        self._unsure_changed = False
+        return b"1" if self.unsure else b"0"
+
     def put_back(self, states: dict[int, bytes], *, deleted_too: bool) -> None:
         """Storing failed: what was taken is changed again."""
         for ledger_id in states:
@@ -77,6 +102,7 @@ class LedgerTable:
             if state is not None:
                 self.changed[ledger_id] = state
         self._deleted_changed = self._deleted_changed or deleted_too
+        self._unsure_changed = True
 
     def forget_idle(self, busy: dict[int, None]) -> int:
         """After a checkpoint: forget states that nobody used since the one before, beyond the allowed number."""

@@ -8,20 +8,23 @@ Carries.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from struct import Struct
 from typing import Final
 
-from magnetar.bookie.checkpoint import DELETED_NOTE, Checkpoints
+from magnetar.bookie.checkpoint import DELETED_NOTE, UNSURE_NOTE, Checkpoints
 from magnetar.bookie.entry_log import EntryLogs
 from magnetar.bookie.journal_format import FileHeader, JournalRecord, RecordKind
 from magnetar.bookie.journal_replay import JournalReplay
+from magnetar.bookie.last_mark import LastMark
 from magnetar.bookie.ledger_directory import LedgerDirectory
 from magnetar.bookie.ledger_index import LedgerIndex
 from magnetar.bookie.ledger_state import LedgerState, decode_state
 from magnetar.bookie.ledger_table import LedgerTable
+from magnetar.bookie.losses import doubt_everything, rebuild_index, settle
 from magnetar.bookie.write_cache import WriteCaches
 from magnetar.config.bookie import BookieSettings
+from magnetar.errors import Damaged
 from magnetar.runtime.disk import Disk, DiskLock
 
 _IDS: Final = Struct(">qq")
@@ -33,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 IndexFactory = Callable[[str], Awaitable[LedgerIndex]]
 """Opens the index in a directory, which exists."""
+LedgersThatExist = Callable[[], Awaitable[Iterable[int]]]
+"""Asks the metadata for the ids of all ledgers. Asked only after a loss; an error keeps the bookie from starting."""
 
 
 def current(directory: str) -> str:
@@ -43,7 +48,7 @@ def current(directory: str) -> str:
 class Opening:
     """What a start brings together, step by step; `open` returns when all of it is safe."""
 
-    def __init__(self, disk: Disk, settings: BookieSettings) -> None:
+    def __init__(self, disk: Disk, settings: BookieSettings, ledgers_that_exist: LedgersThatExist | None) -> None:
         self.disk = disk
         self.settings = settings
         self.caches = WriteCaches()
@@ -54,14 +59,29 @@ class Opening:
         # For each journal directory, the header of the file that continues it.
         self.next_files: list[FileHeader] = []
         self.records_replayed = 0
+        # One sentence for each loss that was found.
+        self.damage: list[str] = []
+        self._marks: list[LastMark | None] = []
+        self._ledgers_that_exist = ledgers_that_exist
 
     @classmethod
-    async def open(cls, disk: Disk, settings: BookieSettings, index_factory: IndexFactory) -> "Opening":
-        opening = cls(disk, settings)
+    async def open(
+        cls,
+        disk: Disk,
+        settings: BookieSettings,
+        index_factory: IndexFactory,
+        ledgers_that_exist: LedgersThatExist | None = None,
+    ) -> "Opening":
+        opening = cls(disk, settings, ledgers_that_exist)
         try:
             await opening._lock()
             await opening._open_directories(index_factory)
+            opening._marks = [
+                await opening.checkpoints.read_mark(current(path)) for path in settings.journal_directories
+            ]
+            await opening._check_indexes()
             await opening._replay_journals()
+            await opening._make_safe()
         except BaseException:
             await opening.abandon()
             raise
@@ -82,17 +102,36 @@ class Opening:
     async def _open_directories(self, index_factory: IndexFactory) -> None:
         for path in self.settings.ledger_directories:
             logs = await EntryLogs.open(self.disk, current(path), self.settings)
-            index_path = f"{current(path)}/index"
-            await self.disk.make_directory(index_path)
-            index = await index_factory(index_path)
+            index = await self._open_index(f"{current(path)}/index", index_factory)
             self.directories.append(LedgerDirectory(current(path), logs, index))
-            deleted = await index.note(DELETED_NOTE)
+
+    async def _open_index(self, path: str, index_factory: IndexFactory) -> LedgerIndex:
+        await self.disk.make_directory(path)
+        try:
+            return await index_factory(path)
+        except Damaged as error:
+            # An empty index in its place has taken part in no checkpoint: it is found out and rebuilt.
+            self.damage.append(str(error))
+            await self.disk.remove_directory(path)
+            await self.disk.make_directory(path)
+            return await index_factory(path)
+
+    async def _check_indexes(self) -> None:
+        """An index that knows less than the last mark says has lost something, and is rebuilt from the entry logs."""
+        for directory in self.directories:
+            number = await self.checkpoints.index_number(directory)
+            is_bare = number == 0 and not self.checkpoints.has_marks() and bool(directory.logs.log_ids())
+            if number < self.checkpoints.mark_number() or is_bare:
+                entries = await rebuild_index(directory)
+                self.damage.append(f"the index in {directory.path} was lost; {entries} entries were found again")
+            deleted = await directory.index.note(DELETED_NOTE)
             if deleted is not None:
                 self.table.load_deleted(deleted)
+            if await directory.index.note(UNSURE_NOTE) == b"1":
+                self.table.doubt()
 
     async def _replay_journals(self) -> None:
-        for path in self.settings.journal_directories:
-            mark = await self.checkpoints.read_mark(current(path))
+        for path, mark in zip(self.settings.journal_directories, self._marks, strict=True):
             replay = JournalReplay(
                 self.disk,
                 current(path),
@@ -102,7 +141,23 @@ class Opening:
             async for record in replay.records():
                 await self._apply(record)
             self.next_files.append(replay.next_file())
-        if self.caches.active.entries or self.table.changed:
+            self.damage += replay.damage
+            if mark is None and not replay.found_files and await self._any_checkpoint():
+                self.damage.append(f"the journal in {current(path)} is gone")
+
+    async def _any_checkpoint(self) -> bool:
+        return any([await self.checkpoints.index_number(directory) for directory in self.directories])
+
+    async def _make_safe(self) -> None:
+        """What was replayed, and what has to be doubted, goes to entry logs and index before anything is served."""
+        if self.damage:
+            for sentence in self.damage:
+                _log.error("%s", sentence)
+            count = await doubt_everything(self.table, self.directories)
+            _log.error("%d ledgers are fenced and in limbo: they are served, but an absence is never claimed", count)
+        if self.table.unsure and self._ledgers_that_exist is not None:
+            await settle(self.table, self.directories, await self._ledgers_that_exist())
+        if self.caches.active.entries or self.table.has_changes():
             await self._write_out()
         if self.records_replayed:
             _log.info("%d journal records were replayed", self.records_replayed)

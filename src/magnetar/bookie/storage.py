@@ -22,7 +22,7 @@ from magnetar.bookie.journal import Journal
 from magnetar.bookie.journal_format import FileHeader
 from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.ledgers import Ledgers
-from magnetar.bookie.opening import IndexFactory, Opening, current
+from magnetar.bookie.opening import IndexFactory, LedgersThatExist, Opening, current
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import DiskFull, EntryUnknown, NoSuchEntry, StorageFailed
 from magnetar.runtime.clock import WallClock
@@ -51,6 +51,8 @@ class BookieStorage:
         self._caches = opening.caches
         self._checkpoints = opening.checkpoints
         self._locks = opening.locks
+        # One sentence for each loss that was found at the start.
+        self.damage = tuple(opening.damage)
         self._on_failed = on_failed
         self._failure: StorageFailed | None = None
         self._closed = False
@@ -84,12 +86,15 @@ class BookieStorage:
         clock: WallClock,
         index_factory: IndexFactory,
         on_failed: Callable[[StorageFailed], None],
+        ledgers_that_exist: LedgersThatExist | None = None,
     ) -> "BookieStorage":
         """Replay what was there and begin new journals.
 
-        DataDirectoryInUse, DiskFull, Damaged, OSError. Later failures end the role: `on_failed` is told once.
+        After a loss every ledger here is fenced and in limbo (`damage` says why); `ledgers_that_exist` is then asked,
+        so that ledgers lost without a trace are doubted too and new ones are taken. DataDirectoryInUse, DiskFull,
+        OSError. Later failures end the role: `on_failed` is told once.
         """
-        opening = await Opening.open(disk, settings, index_factory)
+        opening = await Opening.open(disk, settings, index_factory, ledgers_that_exist)
         storage = cls(opening, bookie=bookie, clock=clock, on_failed=on_failed)
         try:
             for path, header in zip(settings.journal_directories, opening.next_files, strict=True):

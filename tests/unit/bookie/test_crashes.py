@@ -83,6 +83,7 @@ async def _until_crash(disk: SimulatedDisk, settings: BookieSettings, history: H
 
 async def _verify(disk: SimulatedDisk, settings: BookieSettings, history: History) -> None:
     storage = await opened(disk, settings)
+    assert storage.damage == (), "a crash alone is never taken for damage"
     for (ledger_id, entry_id), sent in history.sent.items():
         try:
             found = await storage.read(ledger_id, entry_id)
