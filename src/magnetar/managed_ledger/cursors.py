@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cursors of one managed ledger, and what they ask of it together: what to keep in memory, what to keep at all.
+
+Decides.
+"""
+
+from magnetar.config.managed_ledger import ManagedLedgerSettings
+from magnetar.ids import LATEST, Position
+from magnetar.managed_ledger.cursor import Cursor
+
+
+class Cursors:
+    __slots__ = ("_settings", "durable", "non_durable")
+
+    def __init__(self, settings: ManagedLedgerSettings) -> None:
+        self._settings = settings
+        self.durable: dict[str, Cursor] = {}
+        self.non_durable: dict[Cursor, None] = {}
+
+    def all(self) -> list[Cursor]:
+        return [*self.durable.values(), *self.non_durable]
+
+    def is_tail_wanted(self) -> bool:
+        """True when a cursor reads close enough to the end to find new entries still in memory."""
+        lag_max = self._settings.cache_lag_entries_max
+        for cursor in self.durable.values():
+            if cursor.state.unread_entries <= lag_max:
+                return True
+        return any(cursor.state.unread_entries <= lag_max for cursor in self.non_durable)
+
+    def needed_from(self) -> Position:
+        """The first position that a cursor close to the end has still to read; LATEST when there is no such cursor."""
+        lag_max = self._settings.cache_lag_entries_max
+        positions = [cursor.read_position for cursor in self.all() if cursor.state.unread_entries <= lag_max]
+        return min(positions, default=LATEST)
+
+    def slowest_saved(self) -> Position | None:
+        """The mark-delete that every durable cursor has passed for good; None without durable cursors."""
+        return min((cursor.saved_mark_delete for cursor in self.durable.values()), default=None)
+
+    def slowest(self) -> Cursor | None:
+        """The durable cursor that holds back the most."""
+        return min(self.durable.values(), key=lambda cursor: (cursor.mark_delete, cursor.name), default=None)

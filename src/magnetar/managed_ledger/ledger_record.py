@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of one managed ledger: its ledgers, its properties, where it was terminated, what is being deleted.
+
+A LedgerRecord is Pulsar's ManagedLedgerInfo with every field that we do not know kept on rewrite (R15). Two
+properties of our own, hidden from users, carry what Pulsar's record cannot say: `magnetar.deleting`, ledgers that
+left the list and must still be deleted from bookies, and `magnetar.deleted`, set when the whole log is going away.
+They change in the same write as the list, so that a ledger is always in the list or in the intent.
+Decides.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from magnetar.ids import Position
+from magnetar.managed_ledger.ledger_list import LedgerList, LedgerSpan
+from magnetar.managed_ledger.record_format import decode_ledger_record
+from magnetar.wire.proto.ml_formats_pb2 import ManagedLedgerInfo
+
+OWN_PREFIX: Final = "magnetar."
+_DELETING: Final = "magnetar.deleting"
+_DELETED: Final = "magnetar.deleted"
+
+
+def ids_of(text: str) -> list[int]:
+    """Ledger ids written as `3,5,6`."""
+    return [int(part) for part in text.split(",") if part.strip().isdigit()]
+
+
+def text_of(ids: Iterable[int]) -> str:
+    return ",".join(str(ledger_id) for ledger_id in ids)
+
+
+class LedgerRecord:
+    __slots__ = ("_info", "_ledgers", "deleting", "is_deleted", "properties", "terminated")
+
+    def __init__(self, data: bytes = b"") -> None:
+        info = decode_ledger_record(data)
+        self._info = info
+        self._ledgers = {ledger.ledgerId: ledger for ledger in info.ledgerInfo}
+        found = {pair.key: pair.value for pair in info.properties}
+        self.properties: dict[str, str] = {key: value for key, value in found.items() if not key.startswith(OWN_PREFIX)}
+        self.deleting: list[int] = ids_of(found.get(_DELETING, ""))
+        self.is_deleted = found.get(_DELETED) == "true"
+        self.terminated: Position | None = None
+        if info.HasField("terminatedPosition"):
+            self.terminated = Position(info.terminatedPosition.ledgerId, info.terminatedPosition.entryId)
+
+    def spans(self) -> list[LedgerSpan]:
+        """The ledgers on record, oldest first; the last one's numbers may be zero although it holds entries."""
+        return [
+            LedgerSpan(
+                ledger_id,
+                entries=self._ledgers[ledger_id].entries,
+                size_bytes=self._ledgers[ledger_id].size,
+                closed_ms=self._ledgers[ledger_id].timestamp,
+            )
+            for ledger_id in sorted(self._ledgers)
+        ]
+
+    def offloaded(self, ledger_id: int) -> bool:
+        ledger = self._ledgers.get(ledger_id)
+        return ledger is not None and ledger.offloadContext.complete
+
+    def ledger_properties(self, ledger_id: int) -> dict[str, str]:
+        ledger = self._ledgers.get(ledger_id)
+        return {pair.key: pair.value for pair in ledger.properties} if ledger is not None else {}
+
+    def with_list(
+        self,
+        ledgers: LedgerList | Iterable[LedgerSpan],
+        *,
+        deleting: Iterable[int] | None = None,
+        properties: Mapping[str, str] | None = None,
+        terminated: Position | None = None,
+        is_deleted: bool = False,
+    ) -> "LedgerRecord":
+        """The next record; what is not given stays as it is."""
+        following = LedgerRecord()
+        info = following._info
+        info.CopyFrom(self._info)
+        del info.ledgerInfo[:]
+        for span in ledgers:
+            ledger = info.ledgerInfo.add()
+            known = self._ledgers.get(span.ledger_id)
+            if known is not None:
+                ledger.CopyFrom(known)
+            ledger.ledgerId = span.ledger_id
+            # An open ledger has no numbers on record, as upstream writes it: whoever opens the log counts its entries.
+            if span.closed_ms:
+                ledger.entries, ledger.size = span.entries, span.size_bytes
+            ledger.timestamp = span.closed_ms
+            following._ledgers[span.ledger_id] = ledger
+        following.properties = dict(self.properties if properties is None else properties)
+        following.deleting = sorted(set(self.deleting if deleting is None else deleting))
+        following.terminated = self.terminated if terminated is None else terminated
+        following.is_deleted = self.is_deleted or is_deleted
+        return following
+
+    def encode(self) -> bytes:
+        info = ManagedLedgerInfo()
+        info.CopyFrom(self._info)
+        pairs = dict(self.properties)
+        if self.deleting:
+            pairs[_DELETING] = text_of(self.deleting)
+        if self.is_deleted:
+            pairs[_DELETED] = "true"
+        del info.properties[:]
+        for key in sorted(pairs):
+            info.properties.add(key=key, value=pairs[key])
+        if self.terminated is not None:
+            info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = self.terminated
+        return info.SerializeToString(deterministic=True)

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One endless log per topic: append at its end, read from anywhere, remember who has read what, let the old go.
+
+Owns the appender, the readers, the cursors and the trimming of one log, from the moment that it was taken over until
+it is closed or another owner takes it. Opened by ManagedLedgers. Never knows what an entry means.
+Carries.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal, TypeVar
+
+from magnetar.config.managed_ledger import ManagedLedgerSettings
+from magnetar.errors import (
+    BadVersion,
+    LedgerFenced,
+    MagnetarError,
+    OwnerClosed,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TopicTerminated,
+)
+from magnetar.ids import EARLIEST, LATEST, Position
+from magnetar.managed_ledger.appender import Appender
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.cursor_state import CursorState
+from magnetar.managed_ledger.cursor_store import CursorStore
+from magnetar.managed_ledger.cursors import Cursors
+from magnetar.managed_ledger.entry import Entry
+from magnetar.managed_ledger.entry_reads import EntryReads
+from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.log_record import LogRecord
+from magnetar.managed_ledger.opening import finish_log_deletion, take_over
+from magnetar.managed_ledger.parts import LogParts, PersistListener
+from magnetar.managed_ledger.trimming import Trimming
+from magnetar.runtime.disk import Buffer
+
+_CURSORS_AT_ONCE = 16
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+
+
+class ManagedLedger:
+    def __init__(self, log: LogParts, record: LogRecord, cursors: Cursors, appender: Appender) -> None:
+        self.name = log.name
+        self._log = log
+        self._record = record
+        self._cursors = cursors
+        self._appender = appender
+        self._reads = EntryReads(log)
+        self._trimming = Trimming(log, record, cursors)
+        # Cursors are made and deleted one after another, so that two of one name never meet.
+        self._cursor_turn = asyncio.Lock()
+        self._trim_wanted = False
+        self._is_closed = False
+        self._on_closed: Callable[[ManagedLedger], None] | None = None
+        # The hot calls go straight to their owners.
+        self.append: Callable[[Sequence[Buffer], int], None] = appender.append
+        self.read_cached: Callable[[Position, int, int], list[Entry] | None] = self._reads.read_cached
+        log.on_fenced = self._on_fenced
+        log.on_ledger_ended = self._ask_for_trimming
+
+    @staticmethod
+    async def open(
+        log: LogParts,
+        listener: PersistListener,
+        *,
+        create: bool,
+        properties: Mapping[str, str],
+        on_closed: Callable[["ManagedLedger"], None],
+    ) -> "ManagedLedger":
+        """Take the log over and bring its cursors back. TopicNotFound when it is absent and may not be made."""
+        record = await take_over(log, create=create, properties=properties)
+        cursors = Cursors(log.settings)
+        appender = Appender(log, record, cursors, listener)
+        if record.present.terminated is not None:
+            appender.refuse(TopicTerminated(f"{log.name} was terminated"))
+        if not len(log.ledgers):
+            await appender.open_first()
+        ledger = ManagedLedger(log, record, cursors, appender)
+        await ledger._recover_cursors()
+        ledger._on_closed = on_closed
+        if not ledger._trimming.is_finished:
+            ledger._ask_for_trimming()
+        return ledger
+
+    # --- the end of the log ---------------------------------------------------------------------
+
+    @property
+    def last_confirmed(self) -> Position:
+        """The last persisted entry; before the first one, the place before it."""
+        return self._appender.last_confirmed
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes appended and not yet told as persisted."""
+        return self._appender.pending_bytes
+
+    @property
+    def pending_entries(self) -> int:
+        return self._appender.pending_entries
+
+    @property
+    def is_terminated(self) -> bool:
+        return self._record.present.terminated is not None
+
+    async def terminate(self) -> Position:
+        """Take no more entries, ever; returns the last one. Again: the same answer."""
+        if self._record.present.terminated is not None:
+            return self._record.present.terminated
+        self._appender.refuse(TopicTerminated(f"{self.name} was terminated"))
+        await self._in_time(self._appender.drained())
+        await self._guarded(self._appender.end(terminated=True))
+        return self.last_confirmed
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def read(self, position: Position, *, entries_max: int, bytes_max: int) -> list[Entry]:
+        """Entries from a position on, over as many ledgers as it takes: at least one, or none at the end of the log."""
+        return await self._reads.read(position, entries_max=entries_max, bytes_max=bytes_max)
+
+    # --- positions --------------------------------------------------------------------------------
+
+    @property
+    def ledgers(self) -> LedgerList:
+        """The ledgers of the log, to read only."""
+        return self._log.ledgers
+
+    @property
+    def first_position(self) -> Position:
+        """The first entry that is there, or where it will be."""
+        return self._log.ledgers.entry_at_or_after(EARLIEST) or self.next_position(self.last_confirmed)
+
+    def next_position(self, position: Position) -> Position:
+        return self._log.ledgers.next_position(position)
+
+    def previous_position(self, position: Position) -> Position:
+        return self._log.ledgers.previous_position(position)
+
+    def entries_between(self, after: Position, through: Position) -> int:
+        """Entries after the first position, up to and with the second."""
+        return self._log.ledgers.entries_between(after, through)
+
+    @property
+    def entries(self) -> int:
+        return self._log.ledgers.entries
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.ledgers.size_bytes
+
+    async def last_matching(self, matches: Callable[[Entry], bool], *, start: Position = EARLIEST) -> Position | None:
+        """The last entry that matches, where all before it (from start on) match too: a binary search, by reading.
+
+        For the last message published before a time; None when not even the first one matches.
+        """
+        ledgers = self._log.ledgers
+        low, high = ledgers.ordinal(ledgers.previous_position(start)) if start > EARLIEST else 0, ledgers.last_ordinal
+        low = max(low, ledgers.first.first_ordinal)
+        found: Position | None = None
+        while low < high:
+            middle = (low + high + 1) // 2
+            entries = await self.read(ledgers.position_of(middle), entries_max=1, bytes_max=1)
+            if entries and matches(entries[0]):
+                low, found = middle, entries[0].position
+            else:
+                high = middle - 1
+        return found
+
+    # --- cursors ----------------------------------------------------------------------------------
+
+    @property
+    def cursors(self) -> Mapping[str, Cursor]:
+        """The durable cursors by name, to read only."""
+        return self._cursors.durable
+
+    async def open_cursor(
+        self,
+        name: str,
+        *,
+        initial: Position | Literal["earliest", "latest"] = LATEST,
+        properties: Mapping[str, str] | None = None,
+    ) -> Cursor:
+        """The durable cursor of this name. A new one stands so that the entry at `initial` comes next to be read."""
+        self._check_open()
+        async with self._cursor_turn:
+            present = self._cursors.durable.get(name)
+            if present is not None:
+                return present
+            state = self._new_state(_place(initial))
+            store = await self._guarded(CursorStore.create(self._log, name, state.mark_delete, properties or {}))
+            self._check_open()
+            # Trimming may have taken ledgers away while the record was written.
+            state.on_trimmed()
+            return self._add_durable(name, state, store, {})
+
+    def new_non_durable_cursor(self, name: str, start: Position | Literal["earliest", "latest"]) -> Cursor:
+        """A cursor that is kept in memory alone and pins nothing."""
+        self._check_open()
+        cursor = Cursor(
+            self._log,
+            name,
+            self._new_state(_place(start)),
+            store=None,
+            properties={},
+            on_saved=self._ask_for_trimming,
+            on_closed=self._forget_cursor,
+        )
+        self._cursors.non_durable[cursor] = None
+        return cursor
+
+    async def delete_cursor(self, name: str) -> None:
+        """Delete a durable cursor for good. SubscriptionNotFound when there is none."""
+        async with self._cursor_turn:
+            cursor = self._cursors.durable.pop(name, None)
+            if cursor is None:
+                raise SubscriptionNotFound(f"{self.name} has no cursor {name}")
+            await self._guarded(cursor.delete())
+        self._ask_for_trimming()
+
+    # --- properties -------------------------------------------------------------------------------
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._record.present.properties)
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace all properties of the log."""
+        async with self._record.turn:
+            following = self._record.present.with_list(self._log.ledgers, properties=properties)
+            await self._guarded(self._record.write(following))
+
+    @property
+    def settings(self) -> ManagedLedgerSettings:
+        return self._log.settings
+
+    @settings.setter
+    def settings(self, settings: ManagedLedgerSettings) -> None:
+        """New ledgers, limits and retention follow the new settings at once."""
+        self._log.settings = settings
+
+    # --- upkeep -----------------------------------------------------------------------------------
+
+    async def trim(self) -> int:
+        """Let go what no durable cursor needs and retention does not keep; returns how many ledgers went."""
+        return await self._guarded(self._trimming.trim())
+
+    def upkeep(self) -> None:
+        """What time brings: rollover by age, trimming by age, unfinished deletions."""
+        if self._is_closed:
+            return
+        self._appender.check_rollover()
+        self._ask_for_trimming()
+
+    # --- end --------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Let what is on its way be persisted, save the cursors, close the ledger. The next owner finds all of it."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._appender.refuse(ServiceNotReady(f"{self.name} is closing"))
+        try:
+            await self._in_time(self._appender.drained())
+            for cursor in self._cursors.all():
+                await cursor.close()
+            await self._appender.end(terminated=False)
+        finally:
+            self._release()
+
+    async def delete(self) -> None:
+        """Delete the log with its cursors and ledgers. A crash leaves an intent, which the next open finishes."""
+        self._is_closed = True
+        self._appender.refuse(ServiceNotReady(f"{self.name} is being deleted"))
+        for cursor in self._cursors.all():
+            cursor.abandon()
+        try:
+            async with self._record.turn:
+                present = self._record.present
+                doomed = [*present.deleting, *(span.ledger_id for span in self._log.ledgers)]
+                await self._record.write(present.with_list((), deleting=doomed, is_deleted=True))
+            await finish_log_deletion(self._log, self._record)
+        finally:
+            self._appender.give_up(ServiceNotReady(f"{self.name} was deleted"))
+            self._release()
+
+    # --- private ----------------------------------------------------------------------------------
+
+    async def _recover_cursors(self) -> None:
+        """Every durable cursor, some at a time; the log does not open when one of them cannot be read."""
+        turns = asyncio.Semaphore(_CURSORS_AT_ONCE)
+
+        async def recover(name: str) -> None:
+            async with turns:
+                found = await CursorStore.recover(self._log, name)
+            if found is None:
+                return
+            store, snapshot = found
+            state = CursorState(self._log.ledgers, self._log.existing_place(snapshot.mark_delete))
+            state.restore(snapshot.acked, snapshot.batches)
+            state.rewind()
+            self._add_durable(name, state, store, snapshot.properties)
+
+        names = await self._log.catalog.cursor_names()
+        for outcome in await asyncio.gather(*map(recover, names), return_exceptions=True):
+            if outcome is not None:
+                raise outcome
+
+    def _add_durable(self, name: str, state: CursorState, store: CursorStore, properties: Mapping[str, int]) -> Cursor:
+        cursor = Cursor(
+            self._log,
+            name,
+            state,
+            store=store,
+            properties=properties,
+            on_saved=self._ask_for_trimming,
+            on_closed=self._forget_cursor,
+        )
+        self._cursors.durable[name] = cursor
+        return cursor
+
+    def _new_state(self, initial: Position) -> CursorState:
+        state = CursorState(self._log.ledgers, self._log.ledgers.before_first)
+        state.reset(initial)
+        state.changes = 0
+        return state
+
+    def _forget_cursor(self, cursor: Cursor) -> None:
+        self._cursors.non_durable.pop(cursor, None)
+
+    def _ask_for_trimming(self) -> None:
+        if self._trim_wanted or self._is_closed:
+            return
+        self._trim_wanted = True
+        try:
+            self._log.tasks.start(self._trim_once(), f"{self.name}: trim")
+        except OwnerClosed:
+            return
+
+    async def _trim_once(self) -> None:
+        self._trim_wanted = False
+        try:
+            await self.trim()
+        except MagnetarError as error:
+            _log.warning("%s: trimming: %s", self.name, error)
+
+    async def _guarded(self, step: Awaitable[Result]) -> Result:
+        """A write of a record: losing it to another owner ends us."""
+        try:
+            return await step
+        except BadVersion as error:
+            fenced = LedgerFenced(f"{self.name} has another owner now: {error}")
+            self._on_fenced(fenced)
+            raise fenced from error
+
+    async def _in_time(self, step: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(self._log.settings.append_timeout_ms / 1000):
+                await step
+        except TimeoutError as error:
+            raise ServiceNotReady(f"{self.name} does not come to rest: {self.pending_entries} appends wait") from error
+
+    def _on_fenced(self, error: MagnetarError) -> None:
+        for cursor in self._cursors.all():
+            cursor.abandon()
+        self._appender.give_up(error)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ServiceNotReady(f"{self.name} is closed")
+
+    def _release(self) -> None:
+        self._reads.close()
+        for tail in self._log.tails.values():
+            self._log.cache.forget(tail)
+        self._log.tails.clear()
+        if self._on_closed is not None:
+            self._on_closed(self)
+
+
+def _place(initial: Position | Literal["earliest", "latest"]) -> Position:
+    if isinstance(initial, str):
+        return EARLIEST if initial == "earliest" else LATEST
+    return initial

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All managed ledgers of a process: opened once each, looked after together, closed in the end.
+
+Owns the entry cache that they share and the round of upkeep. A name is Pulsar's persistence name, as
+`tenant/namespace/persistent/topic` with the topic encoded; its record lies below /managed-ledgers.
+Assembles.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from magnetar.config.managed_ledger import ManagedLedgerSettings
+from magnetar.errors import MagnetarError, ServiceNotReady
+from magnetar.ledger.ledgers import Ledgers
+from magnetar.managed_ledger.catalog import Catalog, names_below
+from magnetar.managed_ledger.entry_cache import EntryCache
+from magnetar.managed_ledger.ledger_record import LedgerRecord
+from magnetar.managed_ledger.log_record import LogRecord
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.managed_ledger.opening import finish_log_deletion, take_over
+from magnetar.managed_ledger.parts import LogParts, PersistListener, Surroundings
+from magnetar.metadata.store import MetadataStore
+from magnetar.runtime.clock import WallClock
+from magnetar.runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+
+class ManagedLedgers:
+    def __init__(
+        self,
+        store: MetadataStore,
+        ledgers: Ledgers,
+        clock: WallClock,
+        tasks: Tasks,
+        settings: ManagedLedgerSettings,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._tasks = tasks
+        self.cache = EntryCache(settings.cache_bytes_max, settings.cache_eviction_share)
+        self._around = Surroundings(ledgers, clock, tasks, self.cache)
+        self._open: dict[str, ManagedLedger] = {}
+        self._opening: dict[str, None] = {}
+        self._upkeep: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def open(
+        self,
+        name: str,
+        listener: PersistListener,
+        *,
+        create: bool = True,
+        settings: ManagedLedgerSettings | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> ManagedLedger:
+        """Take a log over from whoever had it: fence, recover, record, and only then serve.
+
+        TopicNotFound when it is absent and may not be made; ServiceNotReady when it is open here already.
+        """
+        if self._is_closed or name in self._open or name in self._opening:
+            raise ServiceNotReady(f"{name} is open here already, or this process is closing")
+        self._opening[name] = None
+        try:
+            ledger = await ManagedLedger.open(
+                self._parts(name, settings),
+                listener,
+                create=create,
+                properties=properties or {},
+                on_closed=self._on_ledger_closed,
+            )
+        finally:
+            del self._opening[name]
+        self._open[name] = ledger
+        if self._upkeep is None:
+            self._upkeep = self._tasks.start(self._look_after(), "managed ledgers: upkeep")
+        return ledger
+
+    async def exists(self, name: str) -> bool:
+        """True when there is a log of this name that is not on its way out."""
+        found = await Catalog(self._store, name).record.read()
+        return found is not None and not self._is_going(found.value)
+
+    async def names(self, prefix: str) -> list[str]:
+        """The logs directly below a prefix such as `tenant/namespace/persistent`, sorted."""
+        return [name for name in await names_below(self._store, prefix) if await self.exists(name)]
+
+    async def delete(self, name: str) -> None:
+        """Delete a log with all its ledgers and cursors; nothing happens when it is absent. Open or not."""
+        ledger = self._open.get(name)
+        if ledger is not None:
+            await ledger.delete()
+            return
+        if not await Catalog(self._store, name).record.read():
+            return
+        log = self._parts(name, None)
+        record = await take_over(log, create=True, properties={})
+        await _delete_closed(log, record)
+
+    async def close(self) -> None:
+        """Close every log that is open; the first error is raised when all have been tried."""
+        self._is_closed = True
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+        first: MagnetarError | None = None
+        for ledger in list(self._open.values()):
+            try:
+                await ledger.close()
+            except MagnetarError as error:
+                _log.warning("closing %s: %s", ledger.name, error)
+                first = first or error
+        if first is not None:
+            raise first
+
+    # --- private --------------------------------------------------------------------------------
+
+    def _parts(self, name: str, settings: ManagedLedgerSettings | None) -> LogParts:
+        return LogParts(self._around, Catalog(self._store, name), settings or self._settings)
+
+    def _on_ledger_closed(self, ledger: ManagedLedger) -> None:
+        if self._open.get(ledger.name) is ledger:
+            del self._open[ledger.name]
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.upkeep_interval_ms / 1000)
+            for ledger in list(self._open.values()):
+                ledger.upkeep()
+
+    @staticmethod
+    def _is_going(value: bytes) -> bool:
+        return LedgerRecord(value).is_deleted
+
+
+async def _delete_closed(log: LogParts, record: LogRecord) -> None:
+    async with record.turn:
+        doomed = [*record.present.deleting, *(span.ledger_id for span in log.ledgers)]
+        await record.write(record.present.with_list((), deleting=doomed, is_deleted=True))
+    await finish_log_deletion(log, record)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes of Pulsar's two managed-ledger records: plain protobuf, or compressed behind a small header.
+
+    0x4778 | 4 header length | header (compression type, uncompressed size) | compressed record
+
+We read every form and write the plain one, which every broker reads. docs/formats/managed_ledger.md describes both.
+Decides.
+"""
+
+import importlib
+import zlib
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from magnetar.errors import DamagedRecord
+from magnetar.wire.proto.ml_formats_pb2 import (
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZLIB,
+    ZSTD,
+    ManagedCursorInfo,
+    ManagedLedgerInfo,
+    ManagedLedgerInfoMetadata,
+)
+
+_MAGIC: Final = 0x4778
+_HEAD: Final = Struct(">HI")
+UNCOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+
+def decode_ledger_record(data: bytes) -> ManagedLedgerInfo:
+    """DamagedRecord when the bytes are not what a broker writes."""
+    return _decode(data, ManagedLedgerInfo())
+
+
+def decode_cursor_record(data: bytes) -> ManagedCursorInfo:
+    """DamagedRecord when the bytes are not what a broker writes."""
+    return _decode(data, ManagedCursorInfo())
+
+
+def _decode(data: bytes, message: AnyMessage) -> AnyMessage:
+    try:
+        message.ParseFromString(_plain(data))
+    except (DecodeError, StructError, zlib.error, ValueError) as error:
+        name = message.DESCRIPTOR.name
+        raise DamagedRecord(f"A {name} of {len(data)} bytes in the metadata store cannot be read: {error}") from error
+    return message
+
+
+def _plain(data: bytes) -> bytes:
+    if len(data) < _HEAD.size or data[0] << 8 | data[1] != _MAGIC:
+        return data
+    _, length = _HEAD.unpack_from(data)
+    # Both records' headers have the same two fields.
+    header = ManagedLedgerInfoMetadata.FromString(data[_HEAD.size : _HEAD.size + length])
+    size = header.uncompressedSize
+    if not 0 <= size <= UNCOMPRESSED_BYTES_MAX:
+        raise ValueError(f"an uncompressed size of {size} bytes is impossible")
+    plain = _decompress(header.compressionType, data[_HEAD.size + length :], size)
+    if len(plain) != size:
+        raise ValueError(f"{len(plain)} bytes came out of the compression instead of {size}")
+    return plain
+
+
+def _decompress(compression: int, data: bytes, size: int) -> bytes:
+    """The libraries are loaded when a record needs them: our own records never do."""
+    if compression == NONE:
+        return data
+    if compression == ZLIB:
+        return zlib.decompressobj().decompress(data, size + 1)
+    if compression == LZ4:
+        return _bytes(_library("lz4.block").decompress(data, uncompressed_size=size))
+    if compression == ZSTD:
+        return _bytes(_library("zstandard").ZstdDecompressor().decompress(data, max_output_size=size + 1))
+    if compression == SNAPPY:
+        return _bytes(_library("cramjam").snappy.decompress_raw(data))
+    raise ValueError(f"compression type {compression} is unknown")
+
+
+def _library(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def _bytes(data: Any) -> bytes:
+    return bytes(data)
