@@ -9,11 +9,13 @@ Carries.
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.errors import BadVersion, LedgerFenced, MagnetarError, MetadataError, NotEnoughBookies
 from magnetar.ledger.catalog import Versioned
 from magnetar.ledger.parts import LedgerParts
+from magnetar.ledger.placement import affinity_of
 
 if TYPE_CHECKING:
     from magnetar.ledger.writer import LedgerWriter
@@ -90,11 +92,12 @@ class EnsembleChange:
 
     def _chosen(self, known: Versioned, members: list[int]) -> tuple[str, ...]:
         ensemble = known.record.last_segment.ensemble
-        choose = self._parts.placement.replacements
+        affinity = affinity_of(known.record.custom or {})
+        choose = partial(self._parts.placement.replacements, known.record.quorum, ensemble, members, affinity=affinity)
         try:
-            chosen = choose(known.record.quorum, ensemble, members, excluded=self._suspects)
+            chosen = choose(excluded=self._suspects)
         except NotEnoughBookies:
-            chosen = choose(known.record.quorum, ensemble, members, excluded=())
+            chosen = choose()
         return tuple(chosen.get(i, bookie) for i, bookie in enumerate(ensemble))
 
     async def _record(self, known: Versioned, first: int, ensemble: tuple[str, ...]) -> Versioned:

@@ -13,7 +13,7 @@ from magnetar.errors import BadSetting, WrongMasterKey
 from magnetar.ledger.catalog import LedgerCatalog, Tokens, Versioned
 from magnetar.ledger.channel import BookieChannel
 from magnetar.ledger.parts import LedgerParts
-from magnetar.ledger.placement import Chance, Placement
+from magnetar.ledger.placement import Chance, Placement, affinity_of
 from magnetar.ledger.quorum import Quorum
 from magnetar.ledger.reader import LedgerReader
 from magnetar.ledger.record import LedgerRecord
@@ -61,7 +61,7 @@ class Ledgers:
         quorum = Quorum(ensemble_size, write_quorum, ack_quorum)
         if not quorum.is_valid():
             raise BadSetting(f"{quorum}: needed is ensemble size >= write quorum >= ack quorum >= 1.")
-        ensemble = self._parts.placement.ensemble(quorum)
+        ensemble = self._parts.placement.ensemble(quorum, affinity=affinity_of(custom_metadata))
         created_ms = self._clock.now_ms()
 
         def record(ledger_id: int, token: int) -> LedgerRecord:

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choosing bookies for a ledger: the seam, and the plain random choice.
+"""Choosing bookies for a ledger: the seam, what it may go by, and the plain random choice.
 
 A placement sees the bookies that take writes and chooses among them; it is told of failures and may avoid the
 unreliable. Never asks a bookie, never stores a choice.
 Decides.
 """
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from magnetar.errors import NotEnoughBookies
 from magnetar.ledger.quorum import Quorum
 
 Item = TypeVar("Item")
+
+# Where Pulsar puts a namespace's bookie affinity into a ledger's custom metadata.
+AFFINITY_KEY: Final = "EnsemblePlacementPolicyConfig"
 
 
 class Chance(Protocol):
@@ -24,14 +28,45 @@ class Chance(Protocol):
     def sample(self, population: Sequence[Item], k: int) -> list[Item]: ...
 
 
+class Affinity(NamedTuple):
+    """Bookie groups that a ledger must keep to: the primary ones, then the secondary. Both empty: any bookie."""
+
+    primary: tuple[str, ...] = ()
+    secondary: tuple[str, ...] = ()
+
+
+ANYWHERE: Final = Affinity()
+
+
+def affinity_of(custom_metadata: Mapping[str, bytes]) -> Affinity:
+    """The affinity that a broker wrote into a ledger's custom metadata; anywhere when it is missing or unreadable."""
+    try:
+        properties = json.loads(custom_metadata.get(AFFINITY_KEY, b"{}")).get("properties", {})
+        primary, secondary = (
+            tuple(name.strip() for name in str(properties.get(key) or "").split(",") if name.strip())
+            for key in ("isolationBookieGroups", "secondaryIsolationBookieGroups")
+        )
+    except (ValueError, AttributeError):
+        return ANYWHERE
+    return Affinity(primary, secondary)
+
+
 class Placement(ABC):
     @abstractmethod
-    def ensemble(self, quorum: Quorum, *, excluded: Collection[str] = ()) -> tuple[str, ...]:
+    def ensemble(
+        self, quorum: Quorum, *, excluded: Collection[str] = (), affinity: Affinity = ANYWHERE
+    ) -> tuple[str, ...]:
         """Distinct bookies for a new ledger; NotEnoughBookies when there are too few."""
 
     @abstractmethod
     def replacements(
-        self, quorum: Quorum, ensemble: Sequence[str], failed: Sequence[int], *, excluded: Collection[str] = ()
+        self,
+        quorum: Quorum,
+        ensemble: Sequence[str],
+        failed: Sequence[int],
+        *,
+        excluded: Collection[str] = (),
+        affinity: Affinity = ANYWHERE,
     ) -> dict[int, str]:
         """A bookie outside the ensemble for each failed member; NotEnoughBookies when there are too few."""
 
@@ -41,7 +76,7 @@ class Placement(ABC):
 
 
 class RandomPlacement(Placement):
-    """Every writable bookie is as good as any other."""
+    """Every writable bookie is as good as any other; groups are unknown to it."""
 
     __slots__ = ("_chance", "_writable")
 
@@ -49,11 +84,19 @@ class RandomPlacement(Placement):
         self._writable = writable
         self._chance = chance
 
-    def ensemble(self, quorum: Quorum, *, excluded: Collection[str] = ()) -> tuple[str, ...]:
+    def ensemble(
+        self, quorum: Quorum, *, excluded: Collection[str] = (), affinity: Affinity = ANYWHERE
+    ) -> tuple[str, ...]:
         return tuple(self._draw(quorum.ensemble_size, excluded))
 
     def replacements(
-        self, quorum: Quorum, ensemble: Sequence[str], failed: Sequence[int], *, excluded: Collection[str] = ()
+        self,
+        quorum: Quorum,
+        ensemble: Sequence[str],
+        failed: Sequence[int],
+        *,
+        excluded: Collection[str] = (),
+        affinity: Affinity = ANYWHERE,
     ) -> dict[int, str]:
         chosen = self._draw(len(failed), [*ensemble, *excluded])
         return dict(zip(failed, chosen, strict=True))

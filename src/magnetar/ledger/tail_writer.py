@@ -13,6 +13,7 @@ from collections import deque
 from magnetar.errors import BookieUnavailable, MagnetarError, NotEnoughBookies, WrongMasterKey
 from magnetar.ledger.channel import NO_ANSWER
 from magnetar.ledger.parts import LedgerParts
+from magnetar.ledger.placement import affinity_of
 from magnetar.ledger.quorum import AckWindow
 from magnetar.ledger.record import LedgerRecord
 from magnetar.wire.bookkeeper.codes import ReturnCode
@@ -107,7 +108,10 @@ class TailWriter:
         self._parts.placement.on_bookie_failed(ensemble[member])
         _log.warning("ledger %d: %s failed a recovery add (%d)", self.record.ledger_id, ensemble[member], code)
         try:
-            chosen = self._parts.placement.replacements(quorum, ensemble, [member], excluded=self._suspects)
+            affinity = affinity_of(self.record.custom or {})
+            chosen = self._parts.placement.replacements(
+                quorum, ensemble, [member], excluded=self._suspects, affinity=affinity
+            )
         except NotEnoughBookies:
             if not quorum.may_confirm_without(self._failed):
                 bookies = ", ".join(ensemble[i] for i in self._failed)

@@ -4,6 +4,7 @@
 Carries.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from magnetar.errors import MetadataError, OutcomeUnknown
@@ -19,15 +20,23 @@ class FaultyStore(MetadataStore):
         self.inner = inner
         self.fault = fault
         self.calls: list[tuple[str, str]] = []
+        self._called = asyncio.Event()
 
     def _before(self, operation: str, path: str) -> str | None:
         self.calls.append((operation, path))
+        self._called.set()
         fault = self.fault(operation, path)
         if fault == "refused":
             raise MetadataError("the store is away")
         if fault == "lost":
             raise OutcomeUnknown("the connection broke")
         return fault
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                self._called.clear()
+                await self._called.wait()
 
     @staticmethod
     def _after(fault: str | None) -> None:

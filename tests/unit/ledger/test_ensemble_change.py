@@ -132,14 +132,13 @@ def test_nothing_is_confirmed_while_the_store_does_not_take_the_change() -> None
         # What the other two recorded bookies held before the first failure was known may be confirmed.
         stuck = listener.last
         assert stuck <= 3
-        while sum(1 for operation, _ in store.calls if operation == "put") < puts + 5:
-            await asyncio.sleep(0.001)
+        await store.until(lambda: sum(1 for operation, _ in store.calls if operation == "put") >= puts + 5)
         assert listener.last == stuck
         await check_stored(cluster, cluster.client(), writer.ledger_id, stuck)
         store.fault = lambda operation, path: None
         await listener.until_confirmed(9)
         await check_stored(cluster, cluster.client(), writer.ledger_id, 9)
-        assert not {"b%d" % i for i in range(1, 7) if not cluster.bookies["b%d" % i].is_up} & set(members(writer))
+        assert not {name for name, bookie in cluster.bookies.items() if not bookie.is_up} & set(members(writer))
 
     asyncio.run(scenario())
 

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which bookies there are: the registration tree, watched, with the address of each.
+
+Owns the present lists of writable and read-only bookies. Whoever must know of a change is told, after the lists are
+right. A missed watch costs at most the recheck interval. Never registers a bookie and never connects to one.
+Carries.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from magnetar.errors import BookieUnavailable, MetadataError
+from magnetar.ledger.paths import AVAILABLE, COOKIES, READONLY, READONLY_NAME
+from magnetar.metadata.store import Change, MetadataStore
+from magnetar.runtime.tasks import Tasks
+from magnetar.wire.proto.ledger_formats_pb2 import BookieServiceInfoFormat
+
+RECHECK_MS: Final = 60_000
+RETRY_MS: Final = 1_000
+# What BookKeeper calls the endpoint that speaks its protocol.
+BOOKIE_ENDPOINT: Final = "bookie-rpc"
+
+_log = logging.getLogger(__name__)
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+
+class Bookies:
+    """Use `open`: the lists are filled when it returns."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.writable: tuple[str, ...] = ()
+        self.read_only: tuple[str, ...] = ()
+        self._store = store
+        self._wake = asyncio.Event()
+        self._listeners: dict[int, Callable[[], None]] = {}
+        self._listened = 0
+        self._unwatch = store.watch(AVAILABLE, self._on_change)
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, store: MetadataStore, tasks: Tasks) -> "Bookies":
+        bookies = cls(store)
+        await bookies._look()
+        bookies._task = tasks.start(bookies._watch_over(), "bookie registrations")
+        return bookies
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Be called after the lists have changed; returns the call that ends it."""
+        self._listened += 1
+        key = self._listened
+        self._listeners[key] = listener
+        return lambda: self._listeners.pop(key, None) and None
+
+    async def known(self) -> list[str]:
+        """Every bookie that was ever admitted and not removed, running or not."""
+        return await self._store.children(COOKIES)
+
+    async def address(self, bookie: str) -> Address:
+        """Where a bookie answers, by its registration or an id that is an address. BookieUnavailable if neither."""
+        for parent in (AVAILABLE, READONLY):
+            record = await self._store.get(f"{parent}/{bookie}")
+            if record is not None and record.value:
+                found = _address_in(record.value)
+                if found is not None:
+                    return found
+        host, _, port = bookie.rpartition(":")
+        if not host or not port.isdecimal():
+            raise BookieUnavailable(f"Bookie {bookie} is not registered, and its id is no address.")
+        return Address(host, int(port))
+
+    def close(self) -> None:
+        self._unwatch()
+        self._listeners.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _on_change(self, change: Change) -> None:
+        self._wake.set()
+
+    async def _watch_over(self) -> None:
+        wait_ms = RECHECK_MS
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._wake.wait()
+            self._wake.clear()
+            wait_ms = RECHECK_MS
+            try:
+                await self._look()
+            except MetadataError as error:
+                # The last known lists serve on: a store that is away takes no bookie away.
+                _log.warning("bookie registrations cannot be read: %s", error)
+                wait_ms = RETRY_MS
+
+    async def _look(self) -> None:
+        writable = tuple(name for name in await self._store.children(AVAILABLE) if name != READONLY_NAME)
+        read_only = tuple(await self._store.children(READONLY))
+        writable = tuple(name for name in writable if name not in read_only)
+        if (writable, read_only) != (self.writable, self.read_only):
+            self.writable, self.read_only = writable, read_only
+            for listener in list(self._listeners.values()):
+                listener()
+
+
+def _address_in(value: bytes) -> Address | None:
+    try:
+        info = BookieServiceInfoFormat.FromString(value)
+    except DecodeError:
+        return None
+    for endpoint in info.endpoints:
+        if endpoint.id == "bookie" or endpoint.protocol == BOOKIE_ENDPOINT:
+            return Address(endpoint.host, endpoint.port)
+    return None
