@@ -12,12 +12,11 @@ Decides.
 from struct import Struct
 from typing import Final, TypeAlias
 
-from magnetar.errors import BadFrame
+from magnetar.wire.cutter import SIZE_BYTES, Cutter
 
 Frame: TypeAlias = tuple[bytes, bytes]
 """A command, and the body after it (empty for most commands)."""
 
-SIZE_BYTES: Final = 4
 HEADER_BYTES: Final = 8
 MESSAGE_BYTES_MAX: Final = 5 * 1024 * 1024
 FRAME_PADDING_BYTES: Final = 10 * 1024
@@ -42,90 +41,48 @@ def header(command: bytes, body_bytes: int) -> bytes:
     return _HEADER.pack(SIZE_BYTES + len(command) + body_bytes, len(command)) + command
 
 
-class FrameCutter:
-    """Cuts one direction of one connection.
+class FrameCutter(Cutter[Frame]):
+    """Cuts Pulsar's frames."""
 
-    After impossible bytes it has a `fault` and gives no more frames: the frames before them are still good, so the
-    caller serves those, then closes the connection with the fault.
+    __slots__ = ()
 
-    Invariant: less than one frame is held back, and never more than frame_bytes_max bytes.
-    """
-
-    __slots__ = ("_held", "_total_max", "_wanted_bytes", "fault")
+    header_bytes = HEADER_BYTES
+    size_min = SIZE_BYTES
 
     def __init__(self, bytes_max: int = MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES) -> None:
-        self._total_max = bytes_max - SIZE_BYTES
-        self._held = bytearray()
-        self._wanted_bytes = HEADER_BYTES
-        self.fault: BadFrame | None = None
+        super().__init__(bytes_max)
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """Every frame that this chunk completes, in order; check `fault` after serving them."""
         frames: list[Frame] = []
         if self.fault is not None:
             return frames
         start = self._complete(chunk, frames) if self._held else 0
         size = len(chunk)
-        total_max = self._total_max
+        total_max = self._size_max
         while size - start >= HEADER_BYTES:
             total, command_size = _HEADER.unpack_from(chunk, start)
             if total > total_max or command_size > total - SIZE_BYTES:
-                self._refuse(total, command_size)
+                self._is_possible(chunk, start)
                 return frames
             until = start + SIZE_BYTES + total
             if until > size:
-                self._wanted_bytes = until - start
                 break
             body = start + HEADER_BYTES + command_size
             frames.append((chunk[start + HEADER_BYTES : body], chunk[body:until]))
             start = until
-        if start < size and self.fault is None:
+        if start < size:
             self._hold(chunk[start:])
         return frames
 
-    def widen(self, bytes_max: int) -> None:
-        """A larger (or smaller) limit for frames to come, once the two sides have agreed on one."""
-        self._total_max = bytes_max - SIZE_BYTES
+    def _is_possible(self, data: bytes | bytearray, start: int) -> bool:
+        total, command_size = _HEADER.unpack_from(data, start)
+        if not SIZE_BYTES <= total <= self._size_max:
+            self._refuse_size(total)
+        elif command_size > total - SIZE_BYTES:
+            self._refuse(f"A command of {command_size} bytes does not fit into a frame of total size {total}.")
+        return self.fault is None
 
-    def _hold(self, piece: bytes) -> None:
-        self._held += piece
-        if SIZE_BYTES <= len(self._held) < HEADER_BYTES:
-            total = int.from_bytes(self._held[:SIZE_BYTES], "big")
-            if total > self._total_max or total < SIZE_BYTES:
-                self._refuse(total, 0)
-
-    def _complete(self, chunk: bytes, frames: list[Frame]) -> int:
-        """Finish the held frame from the chunk's beginning; where the next one starts, or the chunk's end."""
-        start = 0
-        while True:
-            missing = self._wanted_bytes - len(self._held)
-            piece = chunk[start : start + missing]
-            start += len(piece)
-            self._hold(piece)
-            if len(piece) < missing or self.fault is not None:
-                return len(chunk)
-            total, command_size = _HEADER.unpack_from(self._held)
-            if total > self._total_max or command_size > total - SIZE_BYTES:
-                self._refuse(total, command_size)
-                return len(chunk)
-            if len(self._held) == SIZE_BYTES + total:
-                body = HEADER_BYTES + command_size
-                with memoryview(self._held) as view:
-                    frames.append((bytes(view[HEADER_BYTES:body]), bytes(view[body:])))
-                self._release()
-                return start
-            self._wanted_bytes = SIZE_BYTES + total
-
-    def _release(self) -> None:
-        self._held.clear()
-        self._wanted_bytes = HEADER_BYTES
-
-    def _refuse(self, total: int, command_size: int) -> None:
-        self._release()
-        if total > self._total_max:
-            text = f"A frame of {total + SIZE_BYTES} bytes is over the limit of {self._total_max + SIZE_BYTES}."
-        elif total < SIZE_BYTES:
-            text = f"A frame's total size of {total} leaves no room for a command size."
-        else:
-            text = f"A command of {command_size} bytes does not fit into a frame of total size {total}."
-        self.fault = BadFrame(text)
+    def _take(self, data: memoryview) -> Frame:
+        _, command_size = _HEADER.unpack_from(data)
+        body = HEADER_BYTES + command_size
+        return bytes(data[HEADER_BYTES:body]), bytes(data[body:])

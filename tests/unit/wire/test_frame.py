@@ -88,9 +88,9 @@ def test_any_bytes_give_what_the_stupid_twin_gives(parts: list[bytes], cuts: lis
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [
-        ("00000000", "total size of 0"),
-        ("00000003", "total size of 3"),
-        ("00000000 00000000", "total size of 0"),
+        ("00000000", "size of 0 is below the 4"),
+        ("00000003", "size of 3 is below the 4"),
+        ("00000000 00000000", "size of 0 is below the 4"),
         ("00000008 00000005", "command of 5 bytes does not fit"),
         ("00000008 ffffffff", "command of 4294967295 bytes does not fit"),
         ("7fffffff", "over the limit"),
