@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `magnetar`: parses flags, builds an assembler or a client, prints. Never holds a rule of its own."""
+"""The command `magnetar`: one module per noun. Reads flags and files, builds what they ask for, prints; decides
+nothing else.
+"""

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One broker: owns its connections and its topics; starts, drains and stops them.
+
+Built by an assembler with the stores it stands on. Never knows where bookies are.
+Assembles.
+"""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+
+from magnetar.broker.connection import Connection
+from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.ownership.ownership import Owner, SoleOwnership
+from magnetar.broker.publish_budget import PublishBudget
+from magnetar.broker.session.produce import on_send
+from magnetar.broker.session.session import Session
+from magnetar.broker.session.table import SERVED
+from magnetar.broker.topics import Topics
+from magnetar.config.broker import BrokerSettings
+from magnetar.errors import CannotStart
+from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
+from magnetar.metadata.store import MetadataStore
+from magnetar.runtime.clock import WallClock
+from magnetar.runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+
+class Broker:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MetadataStore,
+        managed_ledgers: ManagedLedgers,
+        clock: WallClock,
+        on_crash: Callable[[str, BaseException], None],
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.namespaces = Namespaces(store)
+        self.ownership = SoleOwnership(self.namespaces)
+        self._store = store
+        self._tasks = Tasks("broker", on_crash)
+        self.topics = Topics(self.namespaces, managed_ledgers, settings, clock, self._tasks)
+        self._budget = PublishBudget(settings.process_publish_bytes_max)
+        self._connections: dict[Connection, Tasks] = {}
+        self._server: asyncio.Server | None = None
+        self._instance = 0
+        self._names_made = 0
+        self._on_crash = on_crash
+
+    @property
+    def connections(self) -> list[Connection]:
+        return list(self._connections)
+
+    async def start(self) -> str:
+        """Listen; returns the service URL with the port that was taken."""
+        settings = self.settings
+        stored = await self._store.put("/counters/producer-name/-", b"", sequential=True)
+        self._instance = int(stored.path.rpartition("-")[2])
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._new_connection, settings.bind_address, settings.port)
+        except OSError as error:
+            raise self._cannot_listen(error) from error
+        port = self._server.sockets[0].getsockname()[1]
+        service_url = f"pulsar://{settings.advertised_address}:{port}"
+        web_url = f"http://{settings.advertised_address}:{settings.http_port}"
+        await self.namespaces.initialize(settings.cluster_name, service_url, web_url)
+        self.ownership.own = Owner(service_url, web_url)
+        return service_url
+
+    async def stop(self) -> None:
+        """Take no new clients, close topics in order so that everything taken is stored, then let the clients go."""
+        if self._server is not None:
+            self._server.close()
+        await self.topics.close()
+        for connection in self.connections:
+            connection.close()
+        for tasks in list(self._connections.values()):
+            await tasks.close()
+        await self._tasks.close()
+
+    def new_producer_name(self) -> str:
+        self._names_made += 1
+        return f"{self.settings.cluster_name}-{self._instance}-{self._names_made}"
+
+    def new_consumer_name(self) -> str:
+        self._names_made += 1
+        return f"{self._instance:x}-{self._names_made:x}"
+
+    def _new_connection(self) -> Connection:
+        return Connection(self.settings, self._budget, self._open_session, self._on_connection_closed)
+
+    def _open_session(self, connection: Connection) -> Session:
+        if len(self._connections) >= self.settings.connections_max:
+            _log.warning("refusing %s: %d connections are open already", connection.peer, len(self._connections))
+            connection.close()
+        tasks = Tasks(f"session {connection.peer}", self._on_crash, tasks_max=self.settings.session_requests_max)
+        self._connections[connection] = tasks
+        return Session(self, connection, tasks, SERVED, on_send)
+
+    def _on_connection_closed(self, connection: Connection) -> None:
+        tasks = self._connections.pop(connection, None)
+        if tasks is not None and not self._tasks.is_closed:
+            self._tasks.start(tasks.close(), "end session")
+
+    def _cannot_listen(self, error: OSError) -> CannotStart:
+        where = f"{self.settings.bind_address}:{self.settings.port}"
+        if error.errno == errno.EADDRINUSE:
+            return CannotStart(
+                f"Port {where} is in use by another process; choose another with --port (0 picks a free one)"
+            )
+        if error.errno == errno.EACCES:
+            return CannotStart(f"No permission to listen on {where}; choose a port above 1023 with --port")
+        return CannotStart(f"Cannot listen on {where}: {error.strerror}; check --bind and --port")

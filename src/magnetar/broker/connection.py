@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One socket: bytes in, frames to the session; answers out. Where back-pressure acts.
+
+Owns the transport, the frame cutter, the publish budget of this client and the keep-alive. Reading stops here and
+nowhere else: when too many bytes are on their way to storage, or when the client does not read our answers. All
+that one socket read caused leaves in one write. Never looks inside a command.
+Carries.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import cast
+
+from magnetar.broker.publish_budget import ConnectionBudget, PublishBudget
+from magnetar.broker.session.session import Session
+from magnetar.config.broker import BrokerSettings
+from magnetar.errors import MagnetarError, PeerFault
+from magnetar.runtime.disk import Buffer
+from magnetar.wire.frame import FrameCutter, frame_bytes_max
+from magnetar.wire.hot import PING
+
+_log = logging.getLogger(__name__)
+
+
+class Connection(asyncio.Protocol):
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        budget: PublishBudget,
+        open_session: Callable[["Connection"], Session],
+        on_closed: Callable[["Connection"], None],
+    ) -> None:
+        self._settings = settings
+        self._open_session = open_session
+        self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        self._cutter = FrameCutter(frame_bytes_max(settings.message_bytes_max))
+        self._out: list[Buffer] = []
+        self._flush_scheduled = False
+        self._writable = True
+        self._reading_paused = False
+        self._heard = True
+        self._pings_unanswered = 0
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self.budget: ConnectionBudget = budget.connection(settings.connection_publish_bytes_max, self._adjust_reading)
+        self.peer = "?"
+        self.is_open = False
+        self._session: Session
+        self._transport: asyncio.Transport
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not derived from asyncio's classes.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._settings.connection_write_bytes_max)
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+        self.is_open = True
+        self._session = self._open_session(self)
+        self._keep_alive = self._loop.call_later(self._settings.keep_alive_interval_s, self._check_alive)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        session = self._session
+        try:
+            for command, body in self._cutter.feed(data):
+                session.on_frame(command, body)
+            if self._cutter.fault is not None:
+                raise self._cutter.fault
+        except PeerFault as error:
+            self.close_for(error)
+        if self._out:
+            self._flush()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        self._writable = False
+        self._out.clear()
+        self.budget.close()
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+        self._session.on_connection_lost()
+        self._on_closed(self)
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._adjust_reading()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._adjust_reading()
+        self._session.on_writable()
+
+    # --- for the session ----------------------------------------------------------------------------
+
+    @property
+    def is_writable(self) -> bool:
+        return self._writable
+
+    def send(self, data: Buffer) -> None:
+        """Queue bytes; they leave together with everything else that this turn of the loop produced."""
+        if not self.is_open:
+            return
+        self._out.append(data)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def send_all(self, buffers: list[Buffer]) -> None:
+        if not self.is_open:
+            return
+        self._out += buffers
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def take_publish_bytes(self, size: int) -> None:
+        if self.budget.take(size):
+            self._adjust_reading()
+
+    def close_for(self, error: MagnetarError) -> None:
+        """The peer broke the protocol: answer what is queued, then close."""
+        _log.warning("closing the connection of %s: %s", self.peer, error)
+        self.close()
+
+    def close(self) -> None:
+        if self.is_open:
+            self._flush()
+            self.is_open = False
+            self._transport.close()
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._out and self.is_open:
+            self._transport.writelines(self._out)
+        self._out = []
+
+    def _adjust_reading(self) -> None:
+        if not self.is_open:
+            return
+        must_pause = self.budget.paused or not self._writable
+        if must_pause and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        elif not must_pause and self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _check_alive(self) -> None:
+        """A peer that was silent for an interval is pinged; one that lets two pings go by is gone."""
+        if self._heard or self._reading_paused:
+            self._pings_unanswered = 0
+        elif self._pings_unanswered >= 2:
+            _log.warning("closing the connection of %s: it has not answered the keep-alive", self.peer)
+            self._transport.abort()
+            return
+        self._heard = False
+        self._pings_unanswered += 1
+        self.send(PING)
+        self._keep_alive = self._loop.call_later(self._settings.keep_alive_interval_s, self._check_alive)

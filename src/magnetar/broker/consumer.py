@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One consumer of a subscription: its permits, and what it was given and has not acknowledged.
+
+Owned by a Subscription, fed by its dispatcher, told of acks by the session. Pending entries are kept only for the
+types that redeliver single entries (Shared, Key_Shared). Never sends: `link` does.
+
+Invariant: unacked equals the sum of the messages of all pending entries.
+Decides.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from magnetar.ids import Position
+from magnetar.managed_ledger.entry import Entry
+
+
+class Delivery(NamedTuple):
+    """One entry for one consumer: what goes on the wire beside the stored bytes."""
+
+    entry: Entry
+    # The stored bytes from the message on, without what the broker put in front of it.
+    message: memoryview
+    messages: int
+    redelivery_count: int
+    # Bits of a batch that are still unacknowledged, as Pulsar's clients send them; empty means all.
+    ack_set: Sequence[int]
+
+
+class ConsumerLink(Protocol):
+    """The session's side of a consumer: where deliveries and notices go."""
+
+    def is_writable(self) -> bool: ...
+
+    def deliver(self, consumer: "Consumer", deliveries: Sequence[Delivery]) -> None: ...
+
+    def tell_active(self, consumer: "Consumer", active: bool) -> None: ...
+
+    def tell_end_of_topic(self, consumer: "Consumer") -> None: ...
+
+    def disconnect_consumer(self, consumer: "Consumer") -> None:
+        """The broker closes this consumer; its client looks the topic up and subscribes again."""
+
+
+class Consumer:
+    __slots__ = (
+        "connected_ms",
+        "consumer_id",
+        "epoch",
+        "link",
+        "messages_out",
+        "metadata",
+        "name",
+        "pending",
+        "permits",
+        "priority",
+        "unacked",
+        "unacked_max",
+    )
+
+    def __init__(
+        self,
+        link: ConsumerLink,
+        consumer_id: int,
+        name: str,
+        *,
+        priority: int = 0,
+        unacked_max: int = 0,
+        epoch: int = 0,
+        connected_ms: int = 0,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        self.link = link
+        self.consumer_id = consumer_id
+        self.name = name
+        self.priority = priority
+        self.permits = 0
+        self.unacked = 0
+        self.unacked_max = unacked_max
+        self.epoch = epoch
+        self.connected_ms = connected_ms
+        self.metadata = dict(metadata or {})
+        self.messages_out = 0
+        self.pending: dict[Position, int] = {}
+
+    def on_flow(self, permits: int) -> None:
+        self.permits += permits
+
+    def room(self) -> int:
+        """Messages that may be sent to this consumer now."""
+        if self.permits <= 0 or not self.link.is_writable():
+            return 0
+        if self.unacked_max and self.unacked >= self.unacked_max:
+            return 0
+        return self.permits
+
+    def is_blocked_by_unacked(self) -> bool:
+        return self.unacked_max > 0 and self.unacked >= self.unacked_max
+
+    def on_sent(self, messages: int) -> None:
+        self.permits -= messages
+        self.messages_out += messages
+
+    def hold(self, position: Position, messages: int) -> None:
+        """Remember an entry until it is acknowledged."""
+        assert position not in self.pending, f"{position} was given twice to consumer {self.name}"
+        self.pending[position] = messages
+        self.unacked += messages
+
+    def release(self, position: Position) -> int:
+        """Forget an entry; returns the messages that it still counted, 0 when it was not held."""
+        messages = self.pending.pop(position, 0)
+        self.unacked -= messages
+        return messages
+
+    def release_through(self, position: Position) -> list[Position]:
+        """Forget all entries up to and including position (a cumulative ack)."""
+        done = [held for held in self.pending if held <= position]
+        for held in done:
+            self.release(held)
+        return done
+
+    def shrink(self, position: Position, messages_left: int) -> None:
+        """A part of a held batch was acknowledged."""
+        held = self.pending.get(position)
+        if held is not None and messages_left < held:
+            self.pending[position] = messages_left
+            self.unacked -= held - messages_left
+
+    def check(self) -> None:
+        assert self.unacked == sum(self.pending.values()), (self.unacked, self.pending)

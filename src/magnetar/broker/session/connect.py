@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CONNECT, PING and PONG: how a session begins and stays alive.
+
+Carries.
+"""
+
+import magnetar
+from magnetar.broker.session.session import Session
+from magnetar.errors import BadCommand
+from magnetar.wire import commands
+from magnetar.wire.hot import PONG
+from magnetar.wire.proto import pulsar_api_pb2 as pb
+
+
+def on_connect(session: Session, connect: pb.CommandConnect) -> None:
+    if session.is_connected:
+        raise BadCommand("CONNECT came twice")
+    session.is_connected = True
+    session.protocol_version = commands.agreed_version(connect.protocol_version)
+    session.client_version = connect.client_version
+    features = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+    session.answer(
+        pb.BaseCommand.CONNECTED,
+        pb.CommandConnected(
+            server_version=f"Magnetar {magnetar.__version__}",
+            protocol_version=session.protocol_version,
+            max_message_size=session.broker.settings.message_bytes_max,
+            feature_flags=features,
+        ),
+    )
+
+
+def on_ping(session: Session, ping: pb.CommandPing) -> None:
+    session.connection.send(PONG)
+
+
+def on_pong(session: Session, pong: pb.CommandPong) -> None:
+    """The connection notes every byte it hears; there is nothing more to do."""

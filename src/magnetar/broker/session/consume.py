@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SUBSCRIBE, FLOW, ACK, redelivery, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER, GET_LAST_MESSAGE_ID: messages on their way out.
+
+Carries.
+"""
+
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.session.session import OpenConsumer, Session
+from magnetar.broker.stored_message import last_batch_index
+from magnetar.broker.subscription import Subscription, SubscriptionType
+from magnetar.broker.topic import Topic
+from magnetar.errors import (
+    BadCommand,
+    ConsumerNotFound,
+    NotSupported,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TooManyRequests,
+)
+from magnetar.ids import EARLIEST, LATEST, Position
+from magnetar.names import TopicName, check_subscription
+from magnetar.wire.hot import MessageEncoder
+from magnetar.wire.proto import pulsar_api_pb2 as pb
+
+
+def position_of(message_id: pb.MessageIdData) -> Position:
+    """Clients send -1 as the largest unsigned number."""
+    ledger_id, entry_id = message_id.ledgerId, message_id.entryId
+    return Position(
+        ledger_id - 2**64 if ledger_id >= 2**63 else ledger_id, entry_id - 2**64 if entry_id >= 2**63 else entry_id
+    )
+
+
+async def subscribe(session: Session, request: pb.CommandSubscribe) -> None:
+    consumer_id = request.consumer_id
+    if consumer_id in session.consumers:
+        if session.consumers[consumer_id] is None:
+            raise ServiceNotReady("Consumer is already present on the connection and still being opened")
+        session.succeed(request.request_id)
+        return
+    settings = session.broker.settings
+    if len(session.consumers) >= settings.consumers_per_connection_max:
+        raise TooManyRequests(f"This connection has {len(session.consumers)} consumers already")
+    check_subscription(request.subscription)
+    session.consumers[consumer_id] = None
+    try:
+        opened = await _open_consumer(session, request)
+    except BaseException:
+        if session.consumers.get(consumer_id, consumer_id) is None:
+            del session.consumers[consumer_id]
+        raise
+    session.consumers[consumer_id] = opened
+    session.succeed(request.request_id)
+
+
+async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> OpenConsumer:
+    topic = await session.broker.topics.load(TopicName.parse(request.topic), create=request.force_topic_creation)
+    subscription = await _subscription(session, topic, request)
+    if session.consumers.get(request.consumer_id, 0) is not None or not session.connection.is_open:
+        raise ServiceNotReady("The consumer was closed while it was being opened")
+    consumer = Consumer(
+        session,
+        request.consumer_id,
+        request.consumer_name or session.broker.new_consumer_name(),
+        priority=request.priority_level,
+        unacked_max=session.broker.settings.unacked_messages_per_consumer_max,
+        epoch=request.consumer_epoch,
+        connected_ms=session.broker.clock.now_ms(),
+        metadata={pair.key: pair.value for pair in request.metadata},
+    )
+    subscription.add_consumer(consumer, SubscriptionType(request.subType))
+    return OpenConsumer(consumer, subscription, topic, MessageEncoder(consumer.consumer_id, topic.name.partition_index))
+
+
+async def _subscription(session: Session, topic: Topic, request: pb.CommandSubscribe) -> Subscription:
+    if not request.durable:
+        return topic.open_reader_subscription(request.subscription, _reader_start(request))
+    if request.subscription not in topic.subscriptions and not session.broker.settings.allow_auto_subscription_creation:
+        raise SubscriptionNotFound(f"Subscription {request.subscription} does not exist and may not be created")
+    initial = EARLIEST if request.initialPosition == pb.CommandSubscribe.Earliest else LATEST
+    properties = {pair.key: pair.value for pair in request.subscription_properties}
+    return await topic.open_subscription(request.subscription, initial=initial, properties=properties)
+
+
+def _reader_start(request: pb.CommandSubscribe) -> Position:
+    """The place after which a reader starts. For an id inside a batch the whole batch comes, and the client skips."""
+    if not request.HasField("start_message_id"):
+        return EARLIEST if request.initialPosition == pb.CommandSubscribe.Earliest else LATEST
+    start = position_of(request.start_message_id)
+    if start in (EARLIEST, LATEST):
+        return start
+    if request.start_message_id.batch_index >= 0:
+        return Position(start.ledger_id, start.entry_id - 1)
+    return start
+
+
+def on_flow(session: Session, flow: pb.CommandFlow) -> None:
+    opened = session.consumers.get(flow.consumer_id)
+    # Permits for a consumer that was just closed may still be on their way.
+    if opened is not None:
+        opened.subscription.on_flow(opened.consumer, flow.messagePermits)
+
+
+def on_ack(session: Session, ack: pb.CommandAck) -> None:
+    opened = _opened(session, ack.consumer_id)
+    if ack.txnid_most_bits or ack.txnid_least_bits:
+        raise NotSupported("Transactions are not enabled")
+    _apply_ack(opened, ack)
+    if ack.HasField("request_id"):
+        session.answer(
+            pb.BaseCommand.ACK_RESPONSE, pb.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)
+        )
+
+
+def _apply_ack(opened: OpenConsumer, ack: pb.CommandAck) -> None:
+    consumer, subscription = opened.consumer, opened.subscription
+    if ack.ack_type == pb.CommandAck.Cumulative:
+        if len(ack.message_id) != 1:
+            raise BadCommand(f"A cumulative ACK carries one message id, not {len(ack.message_id)}")
+        message_id = ack.message_id[0]
+        subscription.ack_cumulative(consumer, position_of(message_id), message_id.ack_set)
+        return
+    for message_id in ack.message_id:
+        subscription.ack(consumer, position_of(message_id), message_id.ack_set)
+
+
+def on_redeliver(session: Session, request: pb.CommandRedeliverUnacknowledgedMessages) -> None:
+    opened = session.consumers.get(request.consumer_id)
+    if opened is not None:
+        positions = [position_of(message_id) for message_id in request.message_ids]
+        opened.subscription.redeliver(opened.consumer, positions or None)
+
+
+async def seek(session: Session, request: pb.CommandSeek) -> None:
+    opened = _opened(session, request.consumer_id)
+    if not request.HasField("message_id"):
+        raise NotSupported("Seeking by publish time is not served yet")
+    start = position_of(request.message_id)
+    await opened.subscription.reset(start)
+    session.succeed(request.request_id)
+
+
+async def unsubscribe(session: Session, request: pb.CommandUnsubscribe) -> None:
+    opened = _opened(session, request.consumer_id)
+    if len(opened.subscription.consumers) > 1 and not request.force:
+        raise ServiceNotReady("Unsubscribe is refused while the subscription has other consumers")
+    session.leave(opened)
+    session.consumers.pop(request.consumer_id, None)
+    if opened.subscription.cursor.is_durable:
+        await opened.topic.delete_subscription(opened.subscription.name)
+    session.succeed(request.request_id)
+
+
+async def close_consumer(session: Session, request: pb.CommandCloseConsumer) -> None:
+    opened = session.consumers.pop(request.consumer_id, None)
+    if opened is not None:
+        session.leave(opened)
+    session.succeed(request.request_id)
+
+
+async def last_message_id(session: Session, request: pb.CommandGetLastMessageId) -> None:
+    opened = _opened(session, request.consumer_id)
+    managed_ledger = opened.topic.managed_ledger
+    last = managed_ledger.last_confirmed
+    batch_index = -1
+    if last.entry_id >= 0:
+        entries = await managed_ledger.read(last, entries_max=1, bytes_max=1)
+        if entries:
+            batch_index = last_batch_index(entries[0])
+    answer = pb.CommandGetLastMessageIdResponse(request_id=request.request_id)
+    _write_position(answer.last_message_id, last)
+    answer.last_message_id.partition = opened.topic.name.partition_index
+    answer.last_message_id.batch_index = batch_index
+    _write_position(answer.consumer_mark_delete_position, opened.subscription.cursor.mark_delete)
+    session.answer(pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, answer)
+
+
+def _write_position(target: pb.MessageIdData, position: Position) -> None:
+    target.ledgerId = position.ledger_id % 2**64
+    target.entryId = position.entry_id % 2**64
+
+
+def _opened(session: Session, consumer_id: int) -> OpenConsumer:
+    opened = session.consumers.get(consumer_id)
+    if opened is None:
+        raise ConsumerNotFound(f"Consumer {consumer_id} is not open on this connection")
+    return opened

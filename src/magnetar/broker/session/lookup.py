@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PARTITIONED_METADATA and LOOKUP: how many partitions a topic has, and which broker serves it.
+
+Carries.
+"""
+
+from magnetar.broker.session.session import Session
+from magnetar.names import TopicName
+from magnetar.wire.proto import pulsar_api_pb2 as pb
+
+
+async def partitioned_metadata(session: Session, request: pb.CommandPartitionedTopicMetadata) -> None:
+    topic = TopicName.parse(request.topic)
+    count = await session.broker.topics.partitions(topic, create=request.metadata_auto_creation_enabled)
+    session.answer(
+        pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
+        pb.CommandPartitionedTopicMetadataResponse(
+            request_id=request.request_id,
+            partitions=count,
+            response=pb.CommandPartitionedTopicMetadataResponse.Success,
+        ),
+    )
+
+
+async def lookup(session: Session, request: pb.CommandLookupTopic) -> None:
+    topic = TopicName.parse(request.topic)
+    owner = await session.broker.ownership.locate(topic, listener=request.advertised_listener_name)
+    session.answer(
+        pb.BaseCommand.LOOKUP_RESPONSE,
+        pb.CommandLookupTopicResponse(
+            request_id=request.request_id,
+            brokerServiceUrl=owner.service_url,
+            authoritative=True,
+            response=pb.CommandLookupTopicResponse.Connect,
+        ),
+    )

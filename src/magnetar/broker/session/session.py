@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One client's session: which command is legal now, and who carries it out.
+
+Owns the producers and consumers that this client opened, by their ids, and the table of commands. Hot commands
+(SEND, ACK, FLOW, PING, PONG) run at once; the others run as tasks of the session, each answered exactly once,
+bounded in number. An expected no becomes the error answer that the client can read; a broken protocol closes the
+connection.
+Carries.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from google.protobuf.message import Message
+
+from magnetar.broker.consumer import Consumer, Delivery
+from magnetar.broker.producer import Producer
+from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic import Topic
+from magnetar.errors import BadCommand, MagnetarError, NotSupported, PeerFault
+from magnetar.runtime.disk import Buffer
+from magnetar.runtime.tasks import Tasks
+from magnetar.wire import commands
+from magnetar.wire.commands import Sender, Since
+from magnetar.wire.error_codes import codes_of
+from magnetar.wire.hot import MessageEncoder, ReceiptEncoder
+from magnetar.wire.proto import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.broker.broker import Broker
+    from magnetar.broker.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+
+class OpenConsumer(NamedTuple):
+    consumer: Consumer
+    subscription: Subscription
+    topic: Topic
+    messages: MessageEncoder
+
+
+class OpenProducer(NamedTuple):
+    producer: Producer
+    topic: Topic
+    receipts: ReceiptEncoder
+
+
+class Serving(NamedTuple):
+    """How a command is served: at once by a hot function, or as a task by a cold coroutine."""
+
+    hot: Callable[["Session", Any], None] | None = None
+    cold: Callable[["Session", Any], Coroutine[Any, Any, None]] | None = None
+
+
+class Session:
+    def __init__(
+        self,
+        broker: "Broker",
+        connection: "Connection",
+        tasks: Tasks,
+        table: Mapping[int, Serving],
+        on_send: Callable[["Session", bytes, bytes], None],
+    ) -> None:
+        self.broker = broker
+        self.connection = connection
+        self.producers: dict[int, OpenProducer | None] = {}
+        self.consumers: dict[int, OpenConsumer | None] = {}
+        self.is_connected = False
+        self.protocol_version = 0
+        self.client_version = ""
+        self._tasks = tasks
+        self._table = table
+        self._on_send = on_send
+
+    def on_frame(self, command_bytes: bytes, body: bytes) -> None:
+        """Serve one command. PeerFault when the peer broke the protocol."""
+        if body:
+            self._on_send(self, command_bytes, body)
+            return
+        command = commands.parse(command_bytes, Sender.CLIENT)
+        if not self.is_connected and command.type != pb.BaseCommand.CONNECT:
+            raise BadCommand(f"{commands.name_of(command)} came before CONNECT")
+        serving = self._table.get(command.type)
+        try:
+            if serving is None:
+                raise NotSupported(f"This broker does not serve {commands.name_of(command)}")
+            if serving.hot is not None:
+                serving.hot(self, commands.body_of(command))
+            else:
+                assert serving.cold is not None
+                self._tasks.start(self._run(serving.cold, command), commands.name_of(command))
+        except PeerFault:
+            raise
+        except MagnetarError as error:
+            self.refuse(command, error)
+
+    def on_connection_lost(self) -> None:
+        for open_producer in self.producers.values():
+            if open_producer is not None:
+                open_producer.topic.remove_producer(open_producer.producer)
+        for open_consumer in self.consumers.values():
+            if open_consumer is not None:
+                self.leave(open_consumer)
+        self.producers.clear()
+        self.consumers.clear()
+
+    def on_writable(self) -> None:
+        for open_consumer in list(self.consumers.values()):
+            if open_consumer is not None:
+                open_consumer.subscription.wake()
+
+    # --- answers ------------------------------------------------------------------------------------
+
+    def answer(self, kind: "pb.BaseCommand.Type.ValueType", message: Message) -> None:
+        self.connection.send(commands.encode(kind, message))
+
+    def succeed(self, request_id: int) -> None:
+        self.connection.send(commands.success(request_id))
+
+    def refuse(self, command: pb.BaseCommand, error: MagnetarError) -> None:
+        """The no that this command's client waits for; nothing where the protocol has none."""
+        refusal = commands.refusal(command, codes_of(error).server_error, str(error))
+        if refusal is not None:
+            self.connection.send(refusal)
+
+    # --- producers' link ----------------------------------------------------------------------------
+
+    def send_receipts(
+        self, producer: Producer, receipts: list[tuple[int, int]], ledger_id: int, first_entry_id: int, size: int
+    ) -> None:
+        self.connection.budget.give_back(size)
+        if not producer.is_closed:
+            opened = self.producers[producer.producer_id]
+            assert opened is not None
+            self.connection.send(opened.receipts.encode(ledger_id, first_entry_id, receipts))
+
+    def send_refusal(self, producer: Producer, sequence_id: int, size: int, error: MagnetarError) -> None:
+        self.connection.budget.give_back(size)
+        if not producer.is_closed:
+            code = codes_of(error).server_error
+            self.connection.send(commands.send_error(producer.producer_id, sequence_id, code, str(error)))
+
+    def disconnect_producer(self, producer: Producer) -> None:
+        self.producers.pop(producer.producer_id, None)
+        closing = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=commands.REQUEST_ID_NONE)
+        self.answer(pb.BaseCommand.CLOSE_PRODUCER, closing)
+
+    # --- consumers' link ----------------------------------------------------------------------------
+
+    def is_writable(self) -> bool:
+        return self.connection.is_writable
+
+    def deliver(self, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
+        opened = self.consumers.get(consumer.consumer_id)
+        if opened is None:
+            return
+        encoder = opened.messages
+        out: list[Buffer] = []
+        for entry, body, _, redelivery_count, ack_set in deliveries:
+            ledger_id, entry_id = entry.ledger_id, entry.entry_id
+            if redelivery_count or ack_set:
+                out.append(encoder.repeated_header(ledger_id, entry_id, len(body), redelivery_count, ack_set))
+            else:
+                out.append(encoder.header(ledger_id, entry_id, len(body)))
+            out.append(body)
+        self.connection.send_all(out)
+
+    def tell_active(self, consumer: Consumer, active: bool) -> None:
+        if self.protocol_version >= Since.ACTIVE_CONSUMER_CHANGE:
+            change = pb.CommandActiveConsumerChange(consumer_id=consumer.consumer_id, is_active=active)
+            self.answer(pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, change)
+
+    def tell_end_of_topic(self, consumer: Consumer) -> None:
+        if self.protocol_version >= Since.END_OF_TOPIC:
+            end = pb.CommandReachedEndOfTopic(consumer_id=consumer.consumer_id)
+            self.answer(pb.BaseCommand.REACHED_END_OF_TOPIC, end)
+
+    def disconnect_consumer(self, consumer: Consumer) -> None:
+        self.consumers.pop(consumer.consumer_id, None)
+        closing = pb.CommandCloseConsumer(consumer_id=consumer.consumer_id, request_id=commands.REQUEST_ID_NONE)
+        self.answer(pb.BaseCommand.CLOSE_CONSUMER, closing)
+
+    @staticmethod
+    def leave(open_consumer: OpenConsumer) -> None:
+        """Take a consumer out of its subscription; a reader's subscription ends with its last consumer."""
+        subscription = open_consumer.subscription
+        subscription.remove_consumer(open_consumer.consumer)
+        if not subscription.cursor.is_durable and not subscription.consumers:
+            open_consumer.topic.forget_subscription(subscription)
+
+    async def _run(self, serve: Callable[["Session", Any], Coroutine[Any, Any, None]], command: pb.BaseCommand) -> None:
+        try:
+            await serve(self, commands.body_of(command))
+        except PeerFault as error:
+            self.connection.close_for(error)
+        except MagnetarError as error:
+            self.refuse(command, error)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SERVED: every command that this broker serves, and who serves it.
+
+SEND is not here: it is the one command with a body, and goes straight to `produce.on_send`. A command of the
+protocol that a client may send and that is not here gets the refusal its client waits for.
+Decides.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from magnetar.broker.session import connect, consume, lookup, produce
+from magnetar.broker.session.session import Serving
+from magnetar.wire.proto.pulsar_api_pb2 import BaseCommand
+
+SERVED: Final[Mapping[int, Serving]] = {
+    BaseCommand.CONNECT: Serving(hot=connect.on_connect),
+    BaseCommand.PING: Serving(hot=connect.on_ping),
+    BaseCommand.PONG: Serving(hot=connect.on_pong),
+    BaseCommand.PARTITIONED_METADATA: Serving(cold=lookup.partitioned_metadata),
+    BaseCommand.LOOKUP: Serving(cold=lookup.lookup),
+    BaseCommand.PRODUCER: Serving(cold=produce.open_producer),
+    BaseCommand.CLOSE_PRODUCER: Serving(cold=produce.close_producer),
+    BaseCommand.SUBSCRIBE: Serving(cold=consume.subscribe),
+    BaseCommand.FLOW: Serving(hot=consume.on_flow),
+    BaseCommand.ACK: Serving(hot=consume.on_ack),
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: Serving(hot=consume.on_redeliver),
+    BaseCommand.SEEK: Serving(cold=consume.seek),
+    BaseCommand.UNSUBSCRIBE: Serving(cold=consume.unsubscribe),
+    BaseCommand.CLOSE_CONSUMER: Serving(cold=consume.close_consumer),
+    BaseCommand.GET_LAST_MESSAGE_ID: Serving(cold=consume.last_message_id),
+}

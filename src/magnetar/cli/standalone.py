@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`magnetar standalone`: reads flags and files, runs everything in one process, says where it serves.
+
+Assembles.
+"""
+
+import errno
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from random import SystemRandom
+from typing import NamedTuple
+
+from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
+from magnetar.errors import BadSetting, CannotStart, DiskFull
+from magnetar.runtime.clock import SystemClock
+from magnetar.runtime.log import start_logging
+from magnetar.runtime.loop import Process, run
+from magnetar.runtime.real_disk import RealDisk
+from magnetar.standalone.standalone import Standalone
+
+MARKER = "magnetar-standalone"
+
+
+class StandaloneFlags(NamedTuple):
+    data_dir: str
+    bind: str | None = None
+    port: str | None = None
+    http_port: str | None = None
+    config: tuple[str, ...] = ()
+    ready_file: str | None = None
+    wipe: bool = False
+    json: bool = False
+
+
+def run_standalone(flags: StandaloneFlags) -> int:
+    """Serve until told to stop; returns the exit code."""
+    settings = _settings(flags)
+    start_logging(settings.runtime, sys.stderr)
+    _prepare_directory(Path(flags.data_dir), flags.wipe)
+
+    async def serve(process: Process) -> None:
+        disk = RealDisk(flags.data_dir)
+        try:
+            standalone = await Standalone.open(
+                disk,
+                settings,
+                clock=SystemClock(),
+                random=SystemRandom(),
+                on_failed=lambda error: process.fail("standalone", error),
+            )
+            try:
+                _announce(flags, settings, await standalone.start())
+                process.serving()
+                await process.stop_requested()
+            finally:
+                await standalone.stop()
+        except OSError as error:
+            raise _cannot_use(flags.data_dir, error) from error
+        except DiskFull as error:
+            raise CannotStart(f"{error} Free some, or choose another directory with --data-dir") from error
+        finally:
+            await disk.close()
+
+    return run(serve, settings.runtime)
+
+
+def _settings(flags: StandaloneFlags) -> Settings:
+    given = {"--bind": flags.bind, "--port": flags.port, "--http-port": flags.http_port}
+    if flags.json:
+        given["runtime.log_format"] = "json"
+    files = [SettingsFile(name, _read(name)) for name in flags.config]
+    settings = load_settings(files, os.environ, {name: text for name, text in given.items() if text is not None})
+    for notice in settings.notices:
+        if notice.level is NoticeLevel.WARNING:
+            sys.stderr.write(f"magnetar: warning: {notice.text}\n")
+    return settings
+
+
+def _read(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSetting(f"The file {name} given with --config cannot be read: {error}") from error
+
+
+def _prepare_directory(directory: Path, wipe: bool) -> None:
+    """Make the data directory, or empty it; only a directory that a standalone made is ever emptied."""
+    try:
+        if wipe and directory.exists() and any(directory.iterdir()):
+            if not (directory / MARKER).exists():
+                raise CannotStart(f"{directory} was not made by Magnetar and is not wiped; choose another --data-dir")
+            shutil.rmtree(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / MARKER).touch()
+    except OSError as error:
+        raise _cannot_use(str(directory), error) from error
+
+
+def _cannot_use(directory: str, error: OSError) -> CannotStart:
+    reasons = {
+        errno.EACCES: "there is no permission to write in it",
+        errno.EROFS: "it is on a read-only file system",
+        errno.ENOSPC: "no space is left there",
+        errno.ENOTDIR: "a part of the path is a file",
+        errno.EEXIST: "it is a file",
+    }
+    reason = reasons.get(error.errno or 0, error.strerror or str(error))
+    return CannotStart(f"The data directory {directory} cannot be used: {reason}; choose another with --data-dir")
+
+
+def _announce(flags: StandaloneFlags, settings: Settings, service_url: str) -> None:
+    directory = os.path.abspath(flags.data_dir)
+    sys.stdout.write(
+        f"Magnetar standalone serves cluster '{settings.broker.cluster_name}'\n"
+        f"  clients         {service_url}\n"
+        f"  data directory  {directory}\n"
+        f"  stop            Ctrl-C, or SIGTERM to process {os.getpid()}\n"
+    )
+    sys.stdout.flush()
+    if flags.ready_file:
+        ready = {"serviceUrl": service_url, "dataDirectory": directory, "pid": os.getpid()}
+        target = Path(flags.ready_file)
+        partial = target.with_name(target.name + ".partial")
+        partial.write_text(json.dumps(ready))
+        partial.replace(target)

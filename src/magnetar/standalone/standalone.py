@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process that is a whole cluster: embedded metadata, one bookie, one broker.
+
+Opens them from the bottom up and closes them from the top down; a part that dies takes the process with it. The same
+parts make a cluster of many processes; here they are joined by plain calls.
+Assembles.
+"""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from random import Random
+from typing import Final
+
+from magnetar.bookie.plain_index import PlainLedgerIndex
+from magnetar.bookie.storage import BookieStorage
+from magnetar.broker.broker import Broker
+from magnetar.config.load import Settings
+from magnetar.errors import BookieUnavailable
+from magnetar.ledger.channel import BookieChannel
+from magnetar.ledger.ledgers import Ledgers
+from magnetar.ledger.placement import RandomPlacement
+from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
+from magnetar.metadata.embedded import EmbeddedStore
+from magnetar.metadata.store import MetadataStore
+from magnetar.runtime.clock import WallClock
+from magnetar.runtime.disk import Disk
+from magnetar.runtime.tasks import Tasks
+from magnetar.standalone.local_channel import LocalBookieChannel
+
+BOOKIE: Final = "127.0.0.1:3181"
+
+
+class Standalone:
+    """Usable when `open` returns. `on_failed` is told once when the process cannot go on."""
+
+    def __init__(self, broker: Broker, store: MetadataStore, storage: BookieStorage, closing: AsyncExitStack) -> None:
+        self.broker = broker
+        self.store = store
+        self.storage = storage
+        self._closing = closing
+
+    @classmethod
+    async def open(
+        cls,
+        disk: Disk,
+        settings: Settings,
+        *,
+        clock: WallClock,
+        random: Random,
+        on_failed: Callable[[BaseException], None],
+    ) -> "Standalone":
+        async with AsyncExitStack() as opened:
+            await disk.make_directory(".")
+            lock = await disk.lock("LOCK")
+            opened.push_async_callback(lock.release)
+            store = await EmbeddedStore.open(disk, "metadata", clock=clock, settings=settings.metadata)
+            opened.push_async_callback(store.close)
+            storage = await BookieStorage.open(
+                disk,
+                settings.bookie,
+                bookie=BOOKIE,
+                clock=clock,
+                index_factory=lambda directory: PlainLedgerIndex.open(disk, directory),
+                on_failed=on_failed,
+            )
+            opened.push_async_callback(storage.close)
+            tasks = Tasks("standalone", lambda _, error: on_failed(error))
+            opened.push_async_callback(tasks.close)
+            ledgers = Ledgers(
+                store,
+                _only(LocalBookieChannel(storage)),
+                RandomPlacement(lambda: (BOOKIE,), random),
+                clock,
+                random,
+                tasks,
+                settings.ledger,
+            )
+            managed_ledgers = ManagedLedgers(store, ledgers, clock, tasks, settings.managed_ledger)
+            broker = Broker(settings.broker, store, managed_ledgers, clock, lambda _, error: on_failed(error))
+            return cls(broker, store, storage, opened.pop_all())
+
+    async def start(self) -> str:
+        """Serve clients; returns the service URL."""
+        url = await self.broker.start()
+        self._closing.push_async_callback(self.broker.stop)
+        return url
+
+    async def stop(self) -> None:
+        """Clients first, then everything that they wait for, down to the disk."""
+        await self._closing.aclose()
+
+
+def _only(channel: BookieChannel) -> Callable[[str], BookieChannel]:
+    def find(bookie: str) -> BookieChannel:
+        if bookie != channel.bookie:
+            raise BookieUnavailable(f"Bookie {bookie} is not part of this standalone; its data was written elsewhere")
+        return channel
+
+    return find

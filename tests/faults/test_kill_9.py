@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A standalone that is killed again and again while the official client publishes: nothing acknowledged is lost."""
+
+import random
+import threading
+import time
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from tests.processes import StandaloneProcess
+
+KILLS = 4
+
+
+class Publishing:
+    """An official producer in a thread of its own; knows what was sent, in order, and what was acknowledged when."""
+
+    def __init__(self, client: pulsar.Client, topic: str) -> None:
+        self.sent: list[str] = []
+        self.acknowledged: dict[str, float] = {}
+        self._producer = client.create_producer(topic, send_timeout_millis=0, max_pending_messages=500)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            name = f"m-{len(self.sent)}"
+            self.sent.append(name)
+            self._producer.send_async(name.encode(), lambda result, _, name=name: self._on_receipt(name, result))
+            if len(self.sent) % 50 == 0:
+                self._stop.wait(0.005)
+
+    def _on_receipt(self, name: str, result: pulsar.Result) -> None:
+        if result == pulsar.Result.Ok:
+            self.acknowledged[name] = time.monotonic()
+
+    def finish(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush()
+
+
+def read_everything(client: pulsar.Client, topic: str) -> list[str]:
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    names = []
+    while reader.has_message_available():
+        names.append(reader.read_next(timeout_millis=20_000).data().decode())
+    reader.close()
+    return names
+
+
+@pytest.mark.feature("F-PLAT-01", "F-PROD-02")
+def test_every_acknowledged_message_survives_kill_9_in_send_order(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    topic = "persistent://public/default/killed"
+    with StandaloneProcess(tmp_path) as standalone:
+        client = pulsar.Client(standalone.service_url, operation_timeout_seconds=60)
+        publishing = Publishing(client, topic)
+        kill_times = []
+        for _ in range(KILLS):
+            wanted = len(publishing.acknowledged) + chance.randint(100, 2_000)
+            while len(publishing.acknowledged) < wanted:
+                time.sleep(0.002)
+            kill_times.append(time.monotonic())
+            standalone.kill()
+            standalone.start()
+        publishing.finish()
+        names = read_everything(client, topic)
+        client.close()
+
+    assert len(publishing.acknowledged) == len(publishing.sent) > KILLS * 100
+    firsts = list(dict.fromkeys(names))
+    assert firsts == publishing.sent, "every message is there, first occurrences in send order"
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            receipt = publishing.acknowledged[name]
+            assert any(receipt > kill for kill in kill_times), f"{name} was acknowledged and stored twice"
+        seen.add(name)
+
+
+@pytest.mark.feature("F-CUR-01")
+def test_the_cursor_stands_where_the_last_persisted_ack_put_it(tmp_path: Path) -> None:
+    topic = "persistent://public/default/acked"
+    with StandaloneProcess(tmp_path) as standalone:
+        client = pulsar.Client(standalone.service_url)
+        consumer = client.subscribe(topic, "keeper")
+        producer = client.create_producer(topic)
+        for index in range(100):
+            producer.send(f"m-{index}".encode())
+        for _ in range(40):
+            consumer.acknowledge(consumer.receive(timeout_millis=10_000))
+        client.close()
+        standalone.stop()
+        standalone.start()
+        client = pulsar.Client(standalone.service_url)
+        consumer = client.subscribe(topic, "keeper")
+        assert consumer.receive(timeout_millis=10_000).data() == b"m-40"
+        standalone.kill()
+        standalone.start()
+        assert consumer.receive(timeout_millis=30_000).data() in (b"m-41", b"m-40")
+        client.close()

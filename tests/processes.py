@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real Magnetar processes for tests: started on free loopback ports, killed by their own pid, restarted on the same
+data.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_LIMIT_S = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class StandaloneProcess:
+    """`magnetar standalone` on one data directory; start, kill and start again keep the port."""
+
+    def __init__(self, directory: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.http_port = free_port()
+        self.log_path = directory / "standalone.log"
+        self._arguments = arguments
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def service_url(self) -> str:
+        return f"pulsar://127.0.0.1:{self.port}"
+
+    @property
+    def web_url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
+    @property
+    def data_directory(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def command(self) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "magnetar.cli.main",
+            "standalone",
+            "--data-dir",
+            str(self.data_directory),
+            "--port",
+            str(self.port),
+            "--http-port",
+            str(self.http_port),
+            "--ready-file",
+            str(self.directory / "ready.json"),
+            *self._arguments,
+        ]
+
+    def start(self) -> dict[str, str]:
+        """Start and wait until it serves; returns what the ready file says."""
+        ready = self.directory / "ready.json"
+        ready.unlink(missing_ok=True)
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=self._environment)
+        until = time.monotonic() + START_LIMIT_S
+        while not ready.exists():
+            if self._process.poll() is not None:
+                raise AssertionError(f"standalone ended with {self._process.returncode}:\n{self.log_tail()}")
+            assert time.monotonic() < until, f"standalone does not serve:\n{self.log_tail()}"
+            time.sleep(0.01)
+        urls: dict[str, str] = json.loads(ready.read_text())
+        return urls
+
+    def kill(self) -> None:
+        """kill -9: nothing is flushed, nothing is said."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def stop(self, limit_s: float = 30.0) -> int:
+        """SIGTERM, and wait for the orderly end."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(limit_s)
+
+    def log_tail(self) -> str:
+        return self.log_path.read_text(errors="replace")[-4000:]
+
+    def __enter__(self) -> Self:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What dispatcher tests share: consumers on a link that only remembers, and entries to give out."""
+
+from collections.abc import Sequence
+
+from magnetar.broker.consumer import Consumer, Delivery
+from magnetar.broker.dispatch.dispatcher import Candidate
+from magnetar.ids import Position
+from magnetar.managed_ledger.entry import Entry
+
+
+class RememberingLink:
+    def __init__(self) -> None:
+        self.writable = True
+        self.delivered: list[Position] = []
+        self.active: list[bool] = []
+        self.disconnected = False
+
+    def is_writable(self) -> bool:
+        return self.writable
+
+    def deliver(self, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
+        self.delivered += [delivery.entry.position for delivery in deliveries]
+
+    def tell_active(self, consumer: Consumer, active: bool) -> None:
+        self.active.append(active)
+
+    def tell_end_of_topic(self, consumer: Consumer) -> None: ...
+
+    def disconnect_consumer(self, consumer: Consumer) -> None:
+        self.disconnected = True
+
+
+def new_consumer(name: str, *, priority: int = 0, permits: int = 0, unacked_max: int = 0) -> Consumer:
+    consumer = Consumer(RememberingLink(), 1, name, priority=priority, unacked_max=unacked_max)
+    consumer.on_flow(permits)
+    return consumer
+
+
+def link_of(consumer: Consumer) -> RememberingLink:
+    assert isinstance(consumer.link, RememberingLink)
+    return consumer.link
+
+
+def candidate(entry_id: int, messages: int = 1, key_hash: int = 0) -> Candidate:
+    entry = Entry(1, entry_id, memoryview(b"body"))
+    return Candidate(entry, entry.position, entry.body, messages, (), key_hash)
+
+
+def given_ids(deliveries: Sequence[Delivery]) -> list[int]:
+    return [delivery.entry.entry_id for delivery in deliveries]

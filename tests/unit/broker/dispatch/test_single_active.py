@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exclusive and Failover: one consumer gets everything, and who that is."""
+
+import pytest
+
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.dispatch.single_active import ExclusiveDispatcher, FailoverDispatcher
+from magnetar.errors import ConsumerBusy
+from magnetar.ids import Position
+from tests.unit.broker.dispatch.machines import candidate, given_ids, new_consumer
+
+
+def ignore(consumer: Consumer | None) -> None: ...
+
+
+@pytest.mark.feature("F-SUB-02")
+def test_a_second_exclusive_consumer_is_refused_and_the_first_stays() -> None:
+    dispatcher = ExclusiveDispatcher(ignore)
+    first = new_consumer("first", permits=5)
+    dispatcher.add(first)
+    with pytest.raises(ConsumerBusy, match="Exclusive consumer is already connected"):
+        dispatcher.add(new_consumer("second"))
+    assert dispatcher.active is first
+    assert given_ids(dispatcher.assign([candidate(0), candidate(1)])[first]) == [0, 1]
+    assert dispatcher.room() == 3
+
+
+@pytest.mark.feature("F-SUB-05")
+def test_failover_takes_the_best_priority_then_the_first_name() -> None:
+    told: list[str | None] = []
+    dispatcher = FailoverDispatcher(lambda consumer: told.append(consumer.name if consumer else None), partition=-1)
+    late, early, preferred = new_consumer("b", priority=1), new_consumer("a", priority=1), new_consumer("z")
+    for consumer in (late, early, preferred):
+        dispatcher.add(consumer)
+    for consumer in (preferred, early, late):
+        dispatcher.remove(consumer)
+    assert told == ["b", "a", "z", "a", "b", None]
+
+
+@pytest.mark.feature("F-SUB-07")
+def test_failover_spreads_the_active_role_over_partitions() -> None:
+    active = []
+    for partition in range(4):
+        dispatcher = FailoverDispatcher(ignore, partition)
+        for name in ("a", "b"):
+            dispatcher.add(new_consumer(name))
+        assert dispatcher.active is not None
+        active.append(dispatcher.active.name)
+    assert active == ["a", "b", "a", "b"]
+
+
+def test_redelivery_rewinds_and_counts_what_was_named() -> None:
+    dispatcher = ExclusiveDispatcher(ignore)
+    consumer = new_consumer("a", permits=10)
+    dispatcher.add(consumer)
+    dispatcher.assign([candidate(0), candidate(1)])
+    assert dispatcher.redeliver(consumer, [Position(1, 1)])
+    again = dispatcher.assign([candidate(0), candidate(1)])[consumer]
+    assert [delivery.redelivery_count for delivery in again] == [0, 1]
+    dispatcher.forget_through(Position(1, 1))
+    assert [delivery.redelivery_count for delivery in dispatcher.assign([candidate(1)])[consumer]] == [0]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The publish budget stops a connection at its mark or at the process's, and lets it go on."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.broker.publish_budget import ConnectionBudget, PublishBudget
+
+
+class Door:
+    """A connection as the budget sees it: reading or not."""
+
+    def __init__(self, process: PublishBudget, bytes_max: int) -> None:
+        self.budget: ConnectionBudget = process.connection(bytes_max, self.on_resume)
+        self.resumed = 0
+
+    def on_resume(self) -> None:
+        self.resumed += 1
+
+
+def test_a_connection_stops_at_its_mark_and_goes_on_at_half() -> None:
+    door = Door(PublishBudget(1_000), 100)
+    assert not door.budget.take(99)
+    assert door.budget.take(1)
+    assert not door.budget.take(50), "it is told once"
+    door.budget.give_back(99)
+    assert door.resumed == 0, "51 bytes are still on their way"
+    door.budget.give_back(1)
+    assert door.resumed == 1
+    assert not door.budget.paused
+
+
+def test_the_process_mark_stops_a_connection_that_is_below_its_own() -> None:
+    process = PublishBudget(100)
+    busy, quiet = Door(process, 90), Door(process, 90)
+    assert not busy.budget.take(80)
+    assert quiet.budget.take(20)
+    busy.budget.give_back(10)
+    assert quiet.resumed == 1, "the process is below its mark again"
+
+
+def test_a_closed_connection_is_not_resumed_and_its_bytes_still_count() -> None:
+    process = PublishBudget(100)
+    door = Door(process, 50)
+    assert door.budget.take(60)
+    door.budget.close()
+    assert process.bytes_pending == 60
+    door.budget.give_back(60)
+    assert (process.bytes_pending, door.resumed) == (0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60), st.booleans()), max_size=80))
+def test_counts_agree_and_no_connection_is_left_paused_when_all_is_stored(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    process = PublishBudget(100)
+    doors = [Door(process, 70) for _ in range(3)]
+    taken: list[list[int]] = [[], [], []]
+    for index, size, take in steps:
+        if take:
+            doors[index].budget.take(size)
+            taken[index].append(size)
+        elif taken[index]:
+            doors[index].budget.give_back(taken[index].pop())
+        assert process.bytes_pending == sum(door.budget.bytes_pending for door in doors)
+        assert [door.budget.bytes_pending for door in doors] == [sum(sizes) for sizes in taken]
+    for index, sizes in enumerate(taken):
+        for size in sizes:
+            doors[index].budget.give_back(size)
+    assert process.bytes_pending == 0
+    assert not any(door.budget.paused for door in doors)
