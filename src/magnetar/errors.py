@@ -198,6 +198,10 @@ class DiskFull(Refused):
     retryable = True
 
 
+class BadCookie(CannotStart):
+    """A directory belongs to another bookie or cluster, or has lost its data; names the directory and both sides."""
+
+
 class DataDirectoryInUse(CannotStart):
     """Another process holds the data directory."""
 

@@ -137,6 +137,10 @@ class EntryLogs:
     def writer(self) -> EntryLogWriter:
         return EntryLogWriter(self, self._settings)
 
+    @property
+    def next_log_id(self) -> int:
+        return self._next_log_id
+
     def log_ids(self) -> list[int]:
         return sorted(self._log_ids)
 

@@ -21,19 +21,29 @@ _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LedgerDirectory:
-    __slots__ = ("_writer", "index", "logs", "path")
+    __slots__ = ("_copier", "_flushing_from", "_writer", "index", "logs", "path")
 
     def __init__(self, path: str, logs: EntryLogs, index: LedgerIndex) -> None:
         self.path = path
         self.logs = logs
         self.index = index
         self._writer: EntryLogWriter = logs.writer()
+        self._copier: EntryLogWriter | None = None
+        # While a flush is under way: the first log whose entries the index may not name yet.
+        self._flushing_from: int | None = None
 
     async def write_out(self, entries: Iterable[tuple[int, int, bytes]]) -> int:
         """Store entries in the order given; returns how many. They are found at once, and durable after `sync`.
 
         DiskFull when there is no room: nothing changed, and the same entries may be written out again.
         """
+        self._flushing_from = self._writer.log_id if self._writer.log_id is not None else self.logs.next_log_id
+        try:
+            return await self._write_out(entries)
+        finally:
+            self._flushing_from = None
+
+    async def _write_out(self, entries: Iterable[tuple[int, int, bytes]]) -> int:
         rows = bytearray()
         try:
             await self._writer.append(entries, rows)
@@ -49,9 +59,18 @@ class LedgerDirectory:
             await self.index.put_places(bytes(rows))
         return len(rows) // ROW.size
 
-    def written_log_id(self) -> int | None:
-        """The log that the next flush continues."""
-        return self._writer.log_id
+    def begin_copying(self, writer: EntryLogWriter) -> None:
+        """Compaction writes with this writer: its present log is not complete."""
+        self._copier = writer
+
+    def end_copying(self) -> None:
+        self._copier = None
+
+    def settled_logs(self) -> list[int]:
+        """The logs that nobody writes to and whose entries the index names, as far as they are alive."""
+        writing = (self._writer.log_id, self._copier.log_id if self._copier is not None else None)
+        until = self._flushing_from
+        return [log_id for log_id in self.logs.log_ids() if log_id not in writing and (until is None or log_id < until)]
 
     async def read_from(
         self, ledger_id: int, entry_id: int, *, count_max: int, bytes_max: int

@@ -80,13 +80,17 @@ class LedgerTable:
         changed, self.changed = self.changed, {}
         return {ledger_id: state.encode() for ledger_id, state in changed.items()}
 
+    def tombstones(self) -> bytes:
+        """The deleted ledgers, packed."""
+        data: bytes = self._deleted.serialize()
+        return data
+
     def take_deleted(self) -> bytes | None:
         """The deleted ledgers, when there are new ones since the last time."""
         if not self._deleted_changed:
             return None
         self._deleted_changed = False
-        data: bytes = self._deleted.serialize()
-        return data
+        return self.tombstones()
 
     def take_unsure(self) -> bytes | None:
         """Whether ledgers may be missing, when that has changed since the last time."""

@@ -8,17 +8,27 @@ Carries.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import Final
 
 from magnetar.bookie.checkpoint import DELETED_NOTE, UNSURE_NOTE, Checkpoints
+from magnetar.bookie.cookie import (
+    COOKIE_BYTES_MAX,
+    COOKIE_FILE_NAME,
+    Cookie,
+    Cookies,
+    decode_cookie,
+    encode_cookie,
+    unstamped,
+)
 from magnetar.bookie.entry_log import EntryLogs
 from magnetar.bookie.journal_format import FileHeader, JournalRecord, RecordKind
 from magnetar.bookie.journal_replay import JournalReplay
 from magnetar.bookie.last_mark import LastMark
 from magnetar.bookie.ledger_directory import LedgerDirectory
 from magnetar.bookie.ledger_index import LedgerIndex
+from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.ledger_state import LedgerState, decode_state
 from magnetar.bookie.ledger_table import LedgerTable
 from magnetar.bookie.losses import doubt_everything, rebuild_index, settle
@@ -36,8 +46,6 @@ _log = logging.getLogger(__name__)
 
 IndexFactory = Callable[[str], Awaitable[LedgerIndex]]
 """Opens the index in a directory, which exists."""
-LedgersThatExist = Callable[[], Awaitable[Iterable[int]]]
-"""Asks the metadata for the ids of all ledgers. Asked only after a loss; an error keeps the bookie from starting."""
 
 
 def current(directory: str) -> str:
@@ -48,7 +56,7 @@ def current(directory: str) -> str:
 class Opening:
     """What a start brings together, step by step; `open` returns when all of it is safe."""
 
-    def __init__(self, disk: Disk, settings: BookieSettings, ledgers_that_exist: LedgersThatExist | None) -> None:
+    def __init__(self, disk: Disk, settings: BookieSettings, questions: LedgerQuestions | None) -> None:
         self.disk = disk
         self.settings = settings
         self.caches = WriteCaches()
@@ -62,7 +70,7 @@ class Opening:
         # One sentence for each loss that was found.
         self.damage: list[str] = []
         self._marks: list[LastMark | None] = []
-        self._ledgers_that_exist = ledgers_that_exist
+        self.questions = questions
 
     @classmethod
     async def open(
@@ -70,11 +78,14 @@ class Opening:
         disk: Disk,
         settings: BookieSettings,
         index_factory: IndexFactory,
-        ledgers_that_exist: LedgersThatExist | None = None,
+        questions: LedgerQuestions | None = None,
+        cookies: Cookies | None = None,
     ) -> "Opening":
-        opening = cls(disk, settings, ledgers_that_exist)
+        opening = cls(disk, settings, questions)
         try:
             await opening._lock()
+            if cookies is not None:
+                await opening._check_cookies(cookies)
             await opening._open_directories(index_factory)
             opening._marks = [
                 await opening.checkpoints.read_mark(current(path)) for path in settings.journal_directories
@@ -98,6 +109,16 @@ class Opening:
         for path in dict.fromkeys((*self.settings.journal_directories, *self.settings.ledger_directories)):
             await self.disk.make_directory(current(path))
             self.locks.append(await self.disk.lock(f"{path}/lock"))
+
+    async def _check_cookies(self, cookies: Cookies) -> None:
+        """BadCookie when a directory is lost, swapped or somebody else's; a new bookie's directories are stamped."""
+        found: dict[str, Cookie | None] = {}
+        for path in dict.fromkeys((*self.settings.journal_directories, *self.settings.ledger_directories)):
+            file = f"{current(path)}/{COOKIE_FILE_NAME}"
+            exists = await self.disk.exists(file)
+            found[path] = decode_cookie(await self.disk.read_file(file, bytes_max=COOKIE_BYTES_MAX)) if exists else None
+        for path in unstamped(cookies.expected, cookies.registered, found):
+            await self.disk.replace_file(f"{current(path)}/{COOKIE_FILE_NAME}", encode_cookie(cookies.expected))
 
     async def _open_directories(self, index_factory: IndexFactory) -> None:
         for path in self.settings.ledger_directories:
@@ -155,8 +176,8 @@ class Opening:
                 _log.error("%s", sentence)
             count = await doubt_everything(self.table, self.directories)
             _log.error("%d ledgers are fenced and in limbo: they are served, but an absence is never claimed", count)
-        if self.table.unsure and self._ledgers_that_exist is not None:
-            await settle(self.table, self.directories, await self._ledgers_that_exist())
+        if self.table.unsure and self.questions is not None:
+            await settle(self.table, self.directories, await self.questions.existing())
         if self.caches.active.entries or self.table.has_changes():
             await self._write_out()
         if self.records_replayed:

@@ -16,13 +16,18 @@ from typing import Final
 from magnetar.bookie.add_runs import AddListener
 from magnetar.bookie.careful_adds import CarefulAdds
 from magnetar.bookie.checkpoint_cycle import CheckpointCycle
+from magnetar.bookie.cookie import Cookies
 from magnetar.bookie.entry_reader import EntryReader
+from magnetar.bookie.garbage_collector import GarbageCollector
 from magnetar.bookie.held_adds import HeldAdd
+from magnetar.bookie.housekeeping import Housekeeping
 from magnetar.bookie.journal import Journal
 from magnetar.bookie.journal_format import FileHeader
+from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.ledgers import Ledgers
-from magnetar.bookie.opening import IndexFactory, LedgersThatExist, Opening, current
+from magnetar.bookie.opening import IndexFactory, Opening, current
+from magnetar.bookie.scrubber import Scrubber
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import DiskFull, EntryUnknown, NoSuchEntry, StorageFailed
 from magnetar.runtime.clock import WallClock
@@ -75,6 +80,23 @@ class BookieStorage:
             on_disk_full=self._on_disk_full,
             on_failed=self._fail,
         )
+        self.housekeeping = self._housekeeping_of(opening)
+
+    def _housekeeping_of(self, opening: Opening) -> Housekeeping:
+        settings = opening.settings
+        collectors = []
+        if opening.questions is not None:
+            collectors = [
+                GarbageCollector(
+                    directory, settings, opening.questions, forget=self._forget, tombstones=opening.table.tombstones
+                )
+                for directory in self._directories
+            ]
+        scrubbers = [
+            Scrubber(directory, bytes_per_second_max=settings.scrub_bytes_per_second_max)
+            for directory in self._directories
+        ]
+        return Housekeeping(opening.disk, settings, collectors, scrubbers, on_full=self._on_full)
 
     @classmethod
     async def open(
@@ -86,15 +108,17 @@ class BookieStorage:
         clock: WallClock,
         index_factory: IndexFactory,
         on_failed: Callable[[StorageFailed], None],
-        ledgers_that_exist: LedgersThatExist | None = None,
+        questions: LedgerQuestions | None = None,
+        cookies: Cookies | None = None,
     ) -> "BookieStorage":
         """Replay what was there and begin new journals.
 
-        After a loss every ledger here is fenced and in limbo (`damage` says why); `ledgers_that_exist` is then asked,
-        so that ledgers lost without a trace are doubted too and new ones are taken. DataDirectoryInUse, DiskFull,
-        OSError. Later failures end the role: `on_failed` is told once.
+        After a loss every ledger here is fenced and in limbo (`damage` says why); `questions` are then asked which
+        ledgers exist, so that those lost without a trace are doubted too and new ones are taken. Without questions
+        nothing is ever deleted. BadCookie, DataDirectoryInUse, DiskFull, OSError. Later failures end the role:
+        `on_failed` is told once.
         """
-        opening = await Opening.open(disk, settings, index_factory, ledgers_that_exist)
+        opening = await Opening.open(disk, settings, index_factory, questions, cookies)
         storage = cls(opening, bookie=bookie, clock=clock, on_failed=on_failed)
         try:
             for path, header in zip(settings.journal_directories, opening.next_files, strict=True):
@@ -105,6 +129,7 @@ class BookieStorage:
             await opening.abandon()
             raise
         storage._tasks.start(storage._cycle.at_intervals(), "checkpoints")
+        storage.housekeeping.start(storage._tasks)
         return storage
 
     async def _begin_journal(self, disk: Disk, directory: str, header: FileHeader) -> None:
@@ -273,10 +298,24 @@ class BookieStorage:
         if self._closed:
             raise StorageFailed("this bookie is closed")
 
+    def _forget(self, ledger_id: int) -> bool:
+        """A ledger is gone for good. Not yet, while entries of it wait to be written out."""
+        if ledger_id in self._caches.ledger_ids():
+            return False
+        self._ledgers.table.delete(ledger_id)
+        self._reader.cache.drop_ledger(ledger_id)
+        return True
+
     def _on_disk_full(self, error: DiskFull) -> None:
         if not self._careful.read_only:
             _log.error("%s: this bookie takes no adds until there is room", error)
             self._careful.on_read_only(True)
+
+    def _on_full(self, is_full: bool) -> None:
+        """What the disk watch says. Fences and recovery adds are served in any case."""
+        self._careful.on_read_only(is_full)
+        if not is_full:
+            self._cycle.retry()
 
     def _on_crash(self, name: str, error: BaseException) -> None:
         failure = StorageFailed(f"{name} died of {error!r}")

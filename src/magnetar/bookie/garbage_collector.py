@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Freeing space in one ledger directory: ledgers that are gone, logs that are empty, logs that are nearly so.
+
+Owns the proofs before a deletion: a ledger goes only when a listing does not name it and its own record, read by
+itself, is not there; a question that cannot be answered deletes nothing. The index forgets, durably, before a log goes.
+Carries.
+"""
+
+import logging
+from collections.abc import Callable
+
+from magnetar.bookie.checkpoint import DELETED_NOTE
+from magnetar.bookie.compaction import Compactor
+from magnetar.bookie.garbage import Garbage
+from magnetar.bookie.ledger_directory import LedgerDirectory
+from magnetar.bookie.ledger_questions import LedgerQuestions
+from magnetar.config.bookie import BookieSettings
+from magnetar.errors import MagnetarError
+
+_log = logging.getLogger(__name__)
+
+
+class GarbageCollector:
+    """`forget` is told a ledger that is gone for good and says whether it may be dropped now; `tombstones` gives the
+    ledgers that were forgotten, for the index to remember."""
+
+    def __init__(
+        self,
+        directory: LedgerDirectory,
+        settings: BookieSettings,
+        questions: LedgerQuestions,
+        *,
+        forget: Callable[[int], bool],
+        tombstones: Callable[[], bytes],
+    ) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._questions = questions
+        self._forget = forget
+        self._tombstones = tombstones
+        self._garbage = Garbage()
+        self._compactor = Compactor(directory, settings)
+        self._compacting = False
+        self.compaction_suspended = False
+        self.ledgers_deleted = 0
+        self.logs_removed = 0
+
+    @property
+    def compactor(self) -> Compactor:
+        return self._compactor
+
+    @property
+    def garbage(self) -> Garbage:
+        return self._garbage
+
+    async def collect(self) -> None:
+        """Drop ledgers that are gone, then logs in which nothing is alive. OSError ends the run."""
+        gone = [ledger_id for ledger_id in await self._gone() if self._forget(ledger_id)]
+        if gone:
+            await self._directory.index.put_note(DELETED_NOTE, self._tombstones())
+            for ledger_id in gone:
+                await self._directory.index.delete_ledger(ledger_id)
+                self._garbage.on_ledger_gone(ledger_id)
+                self.ledgers_deleted += 1
+            await self._directory.index.sync()
+        await self._look_at_new_logs()
+        for log_id in self._garbage.removable():
+            await self._directory.logs.remove(log_id)
+            self._garbage.on_log_removed(log_id)
+            self.logs_removed += 1
+
+    async def compact(self, share_max: float) -> int:
+        """Rewrite the logs of which less than this share is alive; returns how many went."""
+        if self.compaction_suspended or self._compacting:
+            return 0
+        self._compacting = True
+        try:
+            await self._look_at_new_logs()
+            chosen = self._garbage.compactable(share_max)
+            damaged = await self._compactor.run(chosen) if chosen else []
+        finally:
+            self._compacting = False
+        for log_id in damaged:
+            self._garbage.on_log_damaged(log_id)
+        for log_id in chosen:
+            if log_id not in damaged:
+                self._garbage.on_log_removed(log_id)
+        return len(chosen) - len(damaged)
+
+    async def _gone(self) -> list[int]:
+        """Ledgers here that two independent answers say do not exist."""
+        try:
+            here = await self._directory.index.ledger_ids()
+            listed = frozenset(await self._questions.existing())
+            gone = []
+            for ledger_id in here:
+                if ledger_id not in listed and not await self._questions.exists(ledger_id):
+                    gone.append(ledger_id)
+        except MagnetarError as error:
+            _log.warning("nothing is deleted, because it cannot be asked which ledgers exist: %s", error)
+            return []
+        return gone
+
+    async def _look_at_new_logs(self) -> None:
+        alive: list[int] | None = None
+        for log_id in self._garbage.unknown(self._directory.settled_logs()):
+            if alive is None:
+                alive = await self._directory.index.ledger_ids()
+            self._garbage.on_log(log_id, await self._directory.logs.bytes_by_ledger(log_id), is_alive=alive)
