@@ -65,16 +65,25 @@ class LedgerCatalog:
             except BadVersion:
                 continue
 
-    async def create(self, make: Callable[[int, int], LedgerRecord]) -> Versioned:
-        """A new ledger: `make(ledger_id, token)` gives its record. An id that is taken is skipped."""
+    async def reserve_id(self) -> int:
+        """An id that no other ledger gets, whether it is used or not."""
+        return await self._patiently(self._next_id)
+
+    async def create(self, make: Callable[[int, int], LedgerRecord], ledger_id: int | None = None) -> Versioned:
+        """A new ledger: `make(ledger_id, token)` gives its record.
+
+        An id that is taken is skipped; one that was reserved and is taken nevertheless is BadVersion.
+        """
         while True:
-            ledger_id = await self._patiently(self._next_id)
+            chosen = await self.reserve_id() if ledger_id is None else ledger_id
             token = self._random.getrandbits(62)
-            record = make(ledger_id, token)
+            record = make(chosen, token)
             record.check()
             try:
                 version = await self._put(record, MUST_NOT_EXIST)
             except BadVersion:
+                if ledger_id is not None:
+                    raise
                 continue
             return Versioned(record, version)
 

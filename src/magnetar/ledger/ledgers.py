@@ -46,6 +46,10 @@ class Ledgers:
         self._clock = clock
         self._parts = LedgerParts(self.catalog, channels, placement, random, tasks, settings)
 
+    async def reserve_id(self) -> int:
+        """An id for `create`, so that it can be written down before the ledger exists. It need not be used."""
+        return await self.catalog.reserve_id()
+
     async def create(
         self,
         *,
@@ -56,6 +60,7 @@ class Ledgers:
         password: bytes,
         custom_metadata: Mapping[str, bytes],
         listener: WriterListener,
+        ledger_id: int | None = None,
     ) -> LedgerWriter:
         """A new ledger on record, and its only writer. NotEnoughBookies, or MetadataError when the store is away."""
         quorum = Quorum(ensemble_size, write_quorum, ack_quorum)
@@ -76,7 +81,7 @@ class Ledgers:
                 custom=dict(custom_metadata),
             )
 
-        return LedgerWriter(await self.catalog.create(record), self._parts, listener)
+        return LedgerWriter(await self.catalog.create(record, ledger_id), self._parts, listener)
 
     async def open(self, ledger_id: int, *, password: bytes) -> LedgerReader:
         """The ledger, closed: when it is not, its writer is fenced and its end is found, written back and recorded.

@@ -28,9 +28,9 @@ class CursorLedger:
         self.writer: LedgerWriter
 
     @staticmethod
-    async def create(log: LogParts, cursor_name: str) -> "CursorLedger":
+    async def create(log: LogParts, cursor_name: str, ledger_id: int) -> "CursorLedger":
         ledger = CursorLedger(log.settings.append_timeout_ms)
-        ledger.writer = await log.create_ledger(ledger, {"pulsar/cursor": cursor_name.encode()})
+        ledger.writer = await log.create_ledger(ledger_id, ledger, {"pulsar/cursor": cursor_name.encode()})
         return ledger
 
     @property

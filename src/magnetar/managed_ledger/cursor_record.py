@@ -2,7 +2,8 @@
 """The record of one durable cursor in the metadata store: where its state is, or the state itself.
 
 A CursorRecord is Pulsar's ManagedCursorInfo, with every field that we do not know kept on rewrite (R15). As in the
-log's own record, two hidden properties carry our intents: ledgers to delete, and that the whole cursor is going away.
+log's own record, hidden properties carry our intents: the ledger that is being made, ledgers to delete, and that the
+whole cursor is going away.
 Decides.
 """
 
@@ -26,10 +27,11 @@ from magnetar.wire.proto.ml_formats_pb2 import ManagedCursorInfo
 NO_LEDGER: Final = -1
 _DELETING: Final = "magnetar.deleting"
 _DELETED: Final = "magnetar.deleted"
+_RESERVED: Final = "magnetar.reserved"
 
 
 class CursorRecord:
-    __slots__ = ("_info", "deleting", "is_deleted", "user_properties")
+    __slots__ = ("_info", "deleting", "is_deleted", "reserved", "user_properties")
 
     def __init__(self, info: ManagedCursorInfo) -> None:
         self._info = info
@@ -39,6 +41,8 @@ class CursorRecord:
         }
         self.deleting: list[int] = ids_of(found.get(_DELETING, ""))
         self.is_deleted = found.get(_DELETED) == "true"
+        # The id of a cursor ledger that is being made: it exists or not, and nothing in it counts.
+        self.reserved: int | None = next(iter(ids_of(found.get(_RESERVED, ""))), None)
 
     @staticmethod
     def decode(data: bytes) -> "CursorRecord":
@@ -92,6 +96,8 @@ class CursorRecord:
             pairs[_DELETING] = text_of(self.deleting)
         if self.is_deleted:
             pairs[_DELETED] = "true"
+        if self.reserved is not None:
+            pairs[_RESERVED] = str(self.reserved)
         del info.cursorProperties[:]
         for name in sorted(pairs):
             info.cursorProperties.add(name=name, value=pairs[name])
@@ -124,7 +130,17 @@ class CursorRecord:
 
     def with_user_properties(self, properties: Mapping[str, str]) -> "CursorRecord":
         following = self._copy(self.deleting)
+        following.reserved = self.reserved
         following.user_properties = dict(properties)
+        return following
+
+    def taken_over(self) -> "CursorRecord":
+        """The same, written by a new owner; a ledger that the old one was making is to be deleted."""
+        return self._copy(self.deleting if self.reserved is None else [*self.deleting, self.reserved])
+
+    def with_reserved(self, ledger_id: int, deleting: Iterable[int]) -> "CursorRecord":
+        following = self._copy(deleting)
+        following.reserved = ledger_id
         return following
 
     def as_deleted(self, deleting: Iterable[int]) -> "CursorRecord":
@@ -140,4 +156,5 @@ class CursorRecord:
         following.user_properties = dict(self.user_properties)
         following.deleting = sorted(set(deleting))
         following.is_deleted = self.is_deleted
+        following.reserved = None
         return following

@@ -36,7 +36,6 @@ class CursorStore:
         "_log",
         "_name",
         "_record",
-        "_stray",
         "saved_changes",
         "saved_mark_delete",
     )
@@ -47,8 +46,6 @@ class CursorStore:
         self._guarded = guarded
         self._record = record
         self._ledger: CursorLedger | None = None
-        # Ledgers made by us that the record may name, if a write of unknown outcome was carried out.
-        self._stray: list[int] = []
         # Ledgers that are deleted, although the record still says that they must be.
         self._gone: list[int] = []
         self.saved_changes = 0
@@ -92,7 +89,7 @@ class CursorStore:
                 return None
             snapshot = await store._recovered_snapshot()
             try:
-                await guarded.write(found.value)
+                await store._write(record.taken_over())
             except BadVersion:
                 continue
             await store._finish_deletions()
@@ -206,10 +203,14 @@ class CursorStore:
         self._on_saved(mark_delete, changes)
 
     async def _switch(self, snapshot: Snapshot) -> None:
-        """Begin a new cursor ledger with the whole state, name it in the record, then let the old one go."""
-        ledger = await CursorLedger.create(self._log, self._name)
-        ledger_id = ledger.writer.ledger_id
-        self._stray.append(ledger_id)
+        """Begin a new cursor ledger with the whole state, name it in the record, then let the old one go.
+
+        Its id is on record before it is made, so that it is found and deleted if we do not come that far.
+        """
+        ledger_id = await self._log.client.reserve_id()
+        doomed = [doomed for doomed in self._to_delete() if doomed != self._record.ledger_id]
+        await self._write(self._record.with_reserved(ledger_id, doomed))
+        ledger = await CursorLedger.create(self._log, self._name, ledger_id)
         state, changes = snapshot()
         mark_delete, properties = state.mark_delete, dict(state.properties)
         await ledger.append(encode_entries(state, entry_bytes_max=self._log.settings.cursor_entry_bytes_max))
@@ -229,14 +230,13 @@ class CursorStore:
     def _to_delete(self) -> list[int]:
         """Every ledger of ours that a record without any cursor ledger leaves behind."""
         named = [] if self._record.ledger_id == NO_LEDGER else [self._record.ledger_id]
-        return [
-            ledger_id for ledger_id in (*self._record.deleting, *self._stray, *named) if ledger_id not in self._gone
-        ]
+        reserved = [] if self._record.reserved is None else [self._record.reserved]
+        doomed = (*self._record.deleting, *reserved, *named)
+        return [ledger_id for ledger_id in doomed if ledger_id not in self._gone]
 
     async def _write(self, record: CursorRecord) -> None:
         await self._guarded.write(record.encode())
         self._record = record
-        self._stray.clear()
         self._gone = [ledger_id for ledger_id in self._gone if ledger_id in record.deleting]
 
     def _on_saved(self, mark_delete: Position, changes: int) -> None:

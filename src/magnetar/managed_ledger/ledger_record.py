@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of one managed ledger: its ledgers, its properties, where it was terminated, what is being deleted.
 
-A LedgerRecord is Pulsar's ManagedLedgerInfo with every field that we do not know kept on rewrite (R15). Two
-properties of our own, hidden from users, carry what Pulsar's record cannot say: `magnetar.deleting`, ledgers that
-left the list and must still be deleted from bookies, and `magnetar.deleted`, set when the whole log is going away.
-They change in the same write as the list, so that a ledger is always in the list or in the intent.
+A LedgerRecord is Pulsar's ManagedLedgerInfo with every field that we do not know kept on rewrite (R15). Three
+properties of our own, hidden from users, carry what Pulsar's record cannot say: `magnetar.reserved`, the ledger that
+is being made; `magnetar.deleting`, ledgers that left the list and must still be deleted; `magnetar.deleted`, set when
+the whole log is going away. They change in the same write as the list: every ledger is in the list or in an intent.
 Decides.
 """
 
@@ -19,6 +19,7 @@ from magnetar.wire.proto.ml_formats_pb2 import ManagedLedgerInfo
 OWN_PREFIX: Final = "magnetar."
 _DELETING: Final = "magnetar.deleting"
 _DELETED: Final = "magnetar.deleted"
+_RESERVED: Final = "magnetar.reserved"
 
 
 def ids_of(text: str) -> list[int]:
@@ -31,7 +32,7 @@ def text_of(ids: Iterable[int]) -> str:
 
 
 class LedgerRecord:
-    __slots__ = ("_info", "_ledgers", "deleting", "is_deleted", "properties", "terminated")
+    __slots__ = ("_info", "_ledgers", "deleting", "is_deleted", "properties", "reserved", "terminated")
 
     def __init__(self, data: bytes = b"") -> None:
         info = decode_ledger_record(data)
@@ -41,6 +42,8 @@ class LedgerRecord:
         self.properties: dict[str, str] = {key: value for key, value in found.items() if not key.startswith(OWN_PREFIX)}
         self.deleting: list[int] = ids_of(found.get(_DELETING, ""))
         self.is_deleted = found.get(_DELETED) == "true"
+        # The id of a ledger that is being made: it exists or not, and nothing in it counts.
+        self.reserved: int | None = next(iter(ids_of(found.get(_RESERVED, ""))), None)
         self.terminated: Position | None = None
         if info.HasField("terminatedPosition"):
             self.terminated = Position(info.terminatedPosition.ledgerId, info.terminatedPosition.entryId)
@@ -94,6 +97,15 @@ class LedgerRecord:
         following.deleting = sorted(set(self.deleting if deleting is None else deleting))
         following.terminated = self.terminated if terminated is None else terminated
         following.is_deleted = self.is_deleted or is_deleted
+        following.reserved = self.reserved
+        return following
+
+    def with_reserved(self, ledger_id: int | None) -> "LedgerRecord":
+        """The next record, with another id for the ledger that is being made; an earlier one is to be deleted."""
+        following = self.with_list(self.spans())
+        if self.reserved is not None and self.reserved not in self._ledgers:
+            following.deleting = sorted({*self.deleting, self.reserved})
+        following.reserved = ledger_id
         return following
 
     def encode(self) -> bytes:
@@ -104,6 +116,8 @@ class LedgerRecord:
             pairs[_DELETING] = text_of(self.deleting)
         if self.is_deleted:
             pairs[_DELETED] = "true"
+        if self.reserved is not None:
+            pairs[_RESERVED] = str(self.reserved)
         del info.properties[:]
         for key in sorted(pairs):
             info.properties.add(key=key, value=pairs[key])

@@ -31,7 +31,7 @@ from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.entry_reads import EntryReads
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.log_record import LogRecord
-from magnetar.managed_ledger.opening import finish_log_deletion, take_over
+from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener
 from magnetar.managed_ledger.trimming import Trimming
 from magnetar.runtime.disk import Buffer
@@ -278,11 +278,7 @@ class ManagedLedger:
         for cursor in self._cursors.all():
             cursor.abandon()
         try:
-            async with self._record.turn:
-                present = self._record.present
-                doomed = [*present.deleting, *(span.ledger_id for span in self._log.ledgers)]
-                await self._record.write(present.with_list((), deleting=doomed, is_deleted=True))
-            await finish_log_deletion(self._log, self._record)
+            await delete_log(self._log, self._record)
         finally:
             self._appender.give_up(ServiceNotReady(f"{self.name} was deleted"))
             self._release()

@@ -16,9 +16,8 @@ from magnetar.ledger.ledgers import Ledgers
 from magnetar.managed_ledger.catalog import Catalog, names_below
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.ledger_record import LedgerRecord
-from magnetar.managed_ledger.log_record import LogRecord
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.managed_ledger.opening import finish_log_deletion, take_over
+from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener, Surroundings
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
@@ -96,7 +95,7 @@ class ManagedLedgers:
             return
         log = self._parts(name, None)
         record = await take_over(log, create=True, properties={})
-        await _delete_closed(log, record)
+        await delete_log(log, record)
 
     async def close(self) -> None:
         """Close every log that is open; the first error is raised when all have been tried."""
@@ -131,10 +130,3 @@ class ManagedLedgers:
     @staticmethod
     def _is_going(value: bytes) -> bool:
         return LedgerRecord(value).is_deleted
-
-
-async def _delete_closed(log: LogParts, record: LogRecord) -> None:
-    async with record.turn:
-        doomed = [*record.present.deleting, *(span.ledger_id for span in log.ledgers)]
-        await record.write(record.present.with_list((), deleting=doomed, is_deleted=True))
-    await finish_log_deletion(log, record)

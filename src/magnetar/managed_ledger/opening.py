@@ -34,7 +34,7 @@ async def take_over(log: LogParts, *, create: bool, properties: Mapping[str, str
         # A terminated log keeps its last ledger even if it is empty: that is where it ends.
         kept = [span for span in spans if span.entries] or (spans[-1:] if present.terminated else [])
         empty = [span.ledger_id for span in spans if span not in kept]
-        following = present.with_list(kept, deleting=[*present.deleting, *empty])
+        following = present.with_reserved(None).with_list(kept, deleting=[*_left_over(present), *empty])
         try:
             await log.catalog.record.write(following.encode())
         except BadVersion:
@@ -43,6 +43,14 @@ async def take_over(log: LogParts, *, create: bool, properties: Mapping[str, str
         log.ledgers = LedgerList(kept)
         return LogRecord(log.catalog.record, following)
     raise PersistenceFailed(f"{log.name} is being taken over by another owner")
+
+
+async def delete_log(log: LogParts, record: LogRecord) -> None:
+    """Delete a log: the intent is on record first, so that whoever looks next finishes what a crash leaves."""
+    async with record.turn:
+        doomed = [*_left_over(record.present), *(span.ledger_id for span in log.ledgers)]
+        await record.write(record.present.with_list((), deleting=doomed, is_deleted=True))
+    await finish_log_deletion(log, record)
 
 
 async def finish_log_deletion(log: LogParts, record: LogRecord) -> None:
@@ -63,6 +71,11 @@ async def delete_stored_cursor(log: LogParts, name: str) -> None:
     found = await CursorStore.take(log, name)
     if found is not None:
         await found.delete()
+
+
+def _left_over(record: LedgerRecord) -> list[int]:
+    """Ledgers to delete: those that the record says, and the one that its owner was making when it died."""
+    return record.with_reserved(None).deleting
 
 
 async def _present_record(log: LogParts, *, create: bool, properties: Mapping[str, str]) -> LedgerRecord:

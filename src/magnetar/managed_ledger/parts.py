@@ -81,8 +81,10 @@ class LogParts:
     def header_bytes(self) -> int:
         return METADATA_BYTES + DIGEST_BYTES[DigestType[self.settings.digest]]
 
-    async def create_ledger(self, listener: WriterListener, extra: Mapping[str, bytes] | None = None) -> LedgerWriter:
-        """A new ledger that says in its metadata whose it is, so that a lost one can be found."""
+    async def create_ledger(
+        self, ledger_id: int, listener: WriterListener, extra: Mapping[str, bytes] | None = None
+    ) -> LedgerWriter:
+        """A new ledger that says in its metadata whose it is. Its id is reserved and on record before."""
         settings = self.settings
         return await self.client.create(
             ensemble_size=settings.ensemble_size,
@@ -97,6 +99,7 @@ class LogParts:
                 **(extra or {}),
             },
             listener=listener,
+            ledger_id=ledger_id,
         )
 
     def existing_place(self, position: Position) -> Position:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from magnetar.errors import BadVersion, Damaged, LedgerFenced, MagnetarError, NoSuchLedger, PersistenceFailed
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.managed_ledger.ledger_list import LedgerSpan
+from magnetar.managed_ledger.ledger_record import LedgerRecord
 from magnetar.managed_ledger.ledger_tail import LedgerTail
 from magnetar.managed_ledger.log_record import LogRecord
 from magnetar.managed_ledger.parts import LogParts
@@ -158,14 +159,18 @@ class Succession:
     # --- steps --------------------------------------------------------------------------------
 
     async def _create(self) -> OpenLedger:
-        writer = await self._log.create_ledger(self._appender)
+        """A new ledger, whose id is on record before it exists: a crash leaves nothing that no one knows of."""
+        ledger_id = await self._log.client.reserve_id()
+        async with self._record.turn:
+            await self._record.write(self._record.present.with_reserved(ledger_id))
+        writer = await self._log.create_ledger(ledger_id, self._appender)
         return OpenLedger(writer, self._log.header_bytes, self._loop.time())
 
     async def _list(self, following: OpenLedger) -> None:
         """Put a new ledger on record, together with the end of the one before it."""
         async with self._record.turn:
             spans = [*self._log.ledgers, following.span]
-            await self._record.write(self._record.present.with_list(spans))
+            await self._record.write(_listed(self._record.present.with_list(spans)))
             self._log.ledgers.append(following.span)
 
     async def _list_recovered(
@@ -178,7 +183,8 @@ class Succession:
             deleting = list(self._record.present.deleting)
             if unlisted is not None:
                 deleting.append(unlisted.span.ledger_id)
-            await self._record.write(self._record.present.with_list([*spans, following.span], deleting=deleting))
+            following_record = self._record.present.with_list([*spans, following.span], deleting=deleting)
+            await self._record.write(_listed(following_record))
 
     async def _close_listed(self, ledger: OpenLedger, *, terminated: bool = False) -> None:
         await self._insist(ledger.writer.close)
@@ -239,3 +245,9 @@ class Succession:
             error = LedgerFenced(f"{self._log.name} has another owner now: {error}")
             self._log.on_fenced(error)
         self._appender.give_up(error)
+
+
+def _listed(record: LedgerRecord) -> LedgerRecord:
+    """The ledger that was being made is in the list now."""
+    record.reserved = None
+    return record
