@@ -61,11 +61,17 @@ class ChannelSettings:
 
     connections_per_bookie: int = 1
     connect_timeout_ms: int = 10_000
+    # A request without an answer for so long has failed with an unknown outcome.
+    request_timeout_ms: int = 30_000
+    # A bookie that claims to hold more entries of one ledger is not believed.
+    listed_entries_max: int = 10_000_000
     outstanding_requests_max: int = 10_000
     outstanding_bytes_max: int = 64 * 1024 * 1024
+    # Above the largest entry, or the largest batch read, and its header.
     frame_bytes_max: int = 5 * 1024 * 1024 + 512 * 1024
     reconnect_delay_ms: int = 100
     reconnect_delay_max_ms: int = 10_000
+    # Entries over version 2 of the protocol; False: over version 3, which costs a protobuf per entry.
     use_v2_protocol: bool = True
 
 

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One TCP connection to one bookie, there when it is needed: opened by the first packet, and again after a cut.
+
+Owns the socket, the bytes that wait for it and the pause between attempts. What was sent before a cut is never sent
+again: whoever asked is told that the connection is gone, and nothing about the outcome. Knows packets, not meanings.
+Carries.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from magnetar.config.ledger import ChannelSettings
+from magnetar.errors import BookieUnavailable, MagnetarError
+from magnetar.ledger.bookies import Address
+from magnetar.runtime.tasks import Tasks
+from magnetar.wire.bookkeeper.packet import PacketCutter
+
+_log = logging.getLogger(__name__)
+
+
+class TcpLink(asyncio.Protocol):
+    """Its owner keeps the bytes outstanding within a bound; they are the bytes that can wait here."""
+
+    __slots__ = (
+        "_address",
+        "_closed",
+        "_connecting",
+        "_cutter",
+        "_delay_ms",
+        "_flushing",
+        "_is_paused",
+        "_on_lost",
+        "_on_packets",
+        "_out",
+        "_retry_at",
+        "_settings",
+        "_tasks",
+        "_transport",
+        "bookie",
+    )
+
+    def __init__(
+        self,
+        bookie: str,
+        address: Callable[[str], Awaitable[Address]],
+        tasks: Tasks,
+        settings: ChannelSettings,
+        on_packets: Callable[[list[bytes]], None],
+        on_lost: Callable[[BookieUnavailable], None],
+    ) -> None:
+        self.bookie: Final = bookie
+        self._address = address
+        self._tasks = tasks
+        self._settings = settings
+        self._on_packets = on_packets
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._cutter = PacketCutter(settings.frame_bytes_max)
+        self._out: list[bytes] = []
+        self._connecting = False
+        self._flushing = False
+        self._is_paused = False
+        self._closed = False
+        self._delay_ms = 0
+        self._retry_at = 0.0
+
+    def send(self, *buffers: bytes) -> None:
+        """Queue a packet. Never waits; when there is no connection and it is too early for one, on_lost tells soon."""
+        self._out.extend(buffers)
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def close(self) -> None:
+        self._closed = True
+        self._out.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._cutter = PacketCutter(self._settings.frame_bytes_max)
+        self._is_paused = False
+        self._delay_ms = 0
+        if self._closed:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        packets = self._cutter.feed(data)
+        if packets:
+            self._on_packets(packets)
+        if self._cutter.fault is not None and self._transport is not None:
+            _log.warning("%s breaks the protocol: %s", self.bookie, self._cutter.fault)
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._lose(f"The connection to {self.bookie} is gone: {error or 'closed by the bookie'}.")
+
+    # --- private ------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if not self._out or self._is_paused or self._closed:
+            return
+        if self._transport is not None:
+            out, self._out = self._out, []
+            self._transport.writelines(out)
+        elif not self._connecting:
+            self._connect()
+
+    def _connect(self) -> None:
+        if asyncio.get_running_loop().time() < self._retry_at:
+            self._lose(f"{self.bookie} could not be reached a moment ago.", again_later=False)
+            return
+        try:
+            self._connecting = True
+            self._tasks.start(self._open(), f"connection to {self.bookie}")
+        except MagnetarError as error:
+            self._connecting = False
+            self._lose(str(error))
+
+    async def _open(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
+                host, port = await self._address(self.bookie)
+                await asyncio.get_running_loop().create_connection(lambda: self, host, port)
+        except (OSError, TimeoutError, MagnetarError) as error:
+            self._connecting = False
+            self._lose(f"{self.bookie} cannot be reached: {error or type(error).__name__}.")
+            return
+        self._connecting = False
+        self._flush()
+
+    def _lose(self, why: str, *, again_later: bool = True) -> None:
+        if again_later:
+            limits = self._settings
+            self._delay_ms = min(self._delay_ms * 2 or limits.reconnect_delay_ms, limits.reconnect_delay_max_ms)
+            self._retry_at = asyncio.get_running_loop().time() + self._delay_ms / 1000
+        self._out.clear()
+        if not self._closed:
+            self._on_lost(BookieUnavailable(why))
