@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction: what is alive in a log is copied to another, then the log goes.
 
-Owns that order: copied, copies synced, index moved and synced, only then the old log removed. An entry is alive when the
-index names this very place. A log with a damaged part stays, because what it holds cannot be told. Works within a rate.
+Owns that order: copied, copies synced, index moved and synced, only then the old log removed. An entry is alive when
+the index names this very place. A log with a damaged part stays, because what it holds cannot be told; when copies
+cannot be written the run ends and nothing has changed. Works within a rate.
 Carries.
 """
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import Final
 
 from magnetar.bookie.entry_log import EntryLogWriter
@@ -22,34 +24,48 @@ _BATCH_BYTES: Final = 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
+class _CannotWrite(Exception):
+    """A copy could not be written; its cause says why."""
+
+
+async def _written(write: Awaitable[None]) -> None:
+    try:
+        await write
+    except OSError as error:
+        raise _CannotWrite from error
+
+
 class Compactor:
-    """Of one ledger directory. After an OSError the run ends; every entry is still where the index says."""
+    """Of one ledger directory. An OSError from the index ends the role; entries are still where it says."""
 
     def __init__(self, directory: LedgerDirectory, settings: BookieSettings) -> None:
         self._directory = directory
         self._bytes_per_second_max = settings.compaction_bytes_per_second_max
+        # Logs that were left because part of them cannot be read.
+        self.damaged: dict[int, None] = {}
         self.entries_copied = 0
         self.bytes_copied = 0
         self.logs_compacted = 0
 
     async def run(self, log_ids: list[int]) -> list[int]:
-        """Compact these logs; returns those that could not be read whole and were left."""
+        """Compact these logs; returns those that are gone. One that cannot be read whole is left, and in `damaged`."""
         writer = self._directory.logs.writer()
         self._directory.begin_copying(writer)
-        damaged: list[int] = []
+        removed: list[int] = []
         try:
             for log_id in log_ids:
                 if await self._compact(log_id, writer):
                     await self._directory.index.sync()
                     await self._directory.logs.remove(log_id)
+                    removed.append(log_id)
                     self.logs_compacted += 1
-                else:
-                    damaged.append(log_id)
-            await writer.finish()
+            await _written(writer.finish())
+        except _CannotWrite as error:
+            _log.error("compaction in %s ends early: %s", self._directory.path, error.__cause__)
         finally:
             await writer.abandon()
             self._directory.end_copying()
-        return damaged
+        return removed
 
     async def _compact(self, log_id: int, writer: EntryLogWriter) -> bool:
         """Copy what is alive; False when part of the log cannot be read."""
@@ -58,9 +74,8 @@ class Compactor:
         try:
             async for found in self._directory.logs.scan(log_id):
                 if not isinstance(found, LoggedEntry):
-                    _log.error(
-                        "entry log %x in %s is damaged at %d: it stays", log_id, self._directory.path, found.start
-                    )
+                    _log.error("entry log %x in %s is damaged at %d", log_id, self._directory.path, found.start)
+                    self.damaged[log_id] = None
                     return False
                 batch.append(found)
                 batch_bytes += len(found.entry)
@@ -70,6 +85,7 @@ class Compactor:
             await self._copy(log_id, batch, writer)
         except (FileNotFoundError, Damaged) as error:
             _log.error("entry log %x in %s cannot be compacted: %s", log_id, self._directory.path, error)
+            self.damaged[log_id] = None
             return False
         return True
 
@@ -78,8 +94,8 @@ class Compactor:
         if not alive:
             return
         rows = bytearray()
-        await writer.append(((found.ledger_id, found.entry_id, found.entry) for found in alive), rows)
-        await writer.sync()
+        await _written(writer.append(((found.ledger_id, found.entry_id, found.entry) for found in alive), rows))
+        await _written(writer.sync())
         moves = [
             Move(found.ledger_id, found.entry_id, location_of(log_id, found.offset), row[2])
             for found, row in zip(alive, ROW.iter_unpack(rows), strict=True)

@@ -77,29 +77,25 @@ class GarbageCollector:
         try:
             await self._look_at_new_logs()
             chosen = self._garbage.compactable(share_max)
-            damaged = await self._compactor.run(chosen) if chosen else []
+            removed = await self._compactor.run(chosen) if chosen else []
         finally:
             self._compacting = False
-        for log_id in damaged:
+        for log_id in self._compactor.damaged:
             self._garbage.on_log_damaged(log_id)
-        for log_id in chosen:
-            if log_id not in damaged:
-                self._garbage.on_log_removed(log_id)
-        return len(chosen) - len(damaged)
+        for log_id in removed:
+            self._garbage.on_log_removed(log_id)
+        return len(removed)
 
     async def _gone(self) -> list[int]:
         """Ledgers here that two independent answers say do not exist."""
         try:
             here = await self._directory.index.ledger_ids()
             listed = frozenset(await self._questions.existing())
-            gone = []
-            for ledger_id in here:
-                if ledger_id not in listed and not await self._questions.exists(ledger_id):
-                    gone.append(ledger_id)
+            unlisted = [ledger_id for ledger_id in here if ledger_id not in listed]
+            return [ledger_id for ledger_id in unlisted if not await self._questions.exists(ledger_id)]
         except MagnetarError as error:
             _log.warning("nothing is deleted, because it cannot be asked which ledgers exist: %s", error)
             return []
-        return gone
 
     async def _look_at_new_logs(self) -> None:
         alive: list[int] | None = None

@@ -13,15 +13,7 @@ from struct import Struct
 from typing import Final
 
 from magnetar.bookie.checkpoint import DELETED_NOTE, UNSURE_NOTE, Checkpoints
-from magnetar.bookie.cookie import (
-    COOKIE_BYTES_MAX,
-    COOKIE_FILE_NAME,
-    Cookie,
-    Cookies,
-    decode_cookie,
-    encode_cookie,
-    unstamped,
-)
+from magnetar.bookie.cookie_check import COOKIE_BYTES_MAX, COOKIE_FILE_NAME, Cookies, unstamped
 from magnetar.bookie.entry_log import EntryLogs
 from magnetar.bookie.journal_format import FileHeader, JournalRecord, RecordKind
 from magnetar.bookie.journal_replay import JournalReplay
@@ -36,6 +28,7 @@ from magnetar.bookie.write_cache import WriteCaches
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import Damaged
 from magnetar.runtime.disk import Disk, DiskLock
+from magnetar.wire.bookkeeper import cookie
 
 _IDS: Final = Struct(">qq")
 _LEDGER_ID: Final = Struct(">q")
@@ -112,13 +105,13 @@ class Opening:
 
     async def _check_cookies(self, cookies: Cookies) -> None:
         """BadCookie when a directory is lost, swapped or somebody else's; a new bookie's directories are stamped."""
-        found: dict[str, Cookie | None] = {}
+        found: dict[str, cookie.Cookie | None] = {}
         for path in dict.fromkeys((*self.settings.journal_directories, *self.settings.ledger_directories)):
             file = f"{current(path)}/{COOKIE_FILE_NAME}"
             exists = await self.disk.exists(file)
-            found[path] = decode_cookie(await self.disk.read_file(file, bytes_max=COOKIE_BYTES_MAX)) if exists else None
-        for path in unstamped(cookies.expected, cookies.registered, found):
-            await self.disk.replace_file(f"{current(path)}/{COOKIE_FILE_NAME}", encode_cookie(cookies.expected))
+            found[path] = cookie.decode(await self.disk.read_file(file, bytes_max=COOKIE_BYTES_MAX)) if exists else None
+        for path in unstamped(cookies, found):
+            await self.disk.replace_file(f"{current(path)}/{COOKIE_FILE_NAME}", cookie.encode(cookies.expected))
 
     async def _open_directories(self, index_factory: IndexFactory) -> None:
         for path in self.settings.ledger_directories:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading everything again, slowly, to find what has rotted before somebody needs it.
 
-Owns the walk through every entry that an index names: each must be readable and whole. What is not is reported, so that
-it can be copied again from other bookies; nothing is repaired or deleted here. The same walk without a rate is the local
-consistency check.
+Owns the walk through every entry that an index names: each must be readable and whole. What is not is reported, so
+that it can be copied again from other bookies; nothing is repaired or deleted here. The same walk without a rate is the
+local consistency check.
 Carries.
 """
 

@@ -16,7 +16,7 @@ from typing import Final
 from magnetar.bookie.add_runs import AddListener
 from magnetar.bookie.careful_adds import CarefulAdds
 from magnetar.bookie.checkpoint_cycle import CheckpointCycle
-from magnetar.bookie.cookie import Cookies
+from magnetar.bookie.cookie_check import Cookies
 from magnetar.bookie.entry_reader import EntryReader
 from magnetar.bookie.garbage_collector import GarbageCollector
 from magnetar.bookie.held_adds import HeldAdd
