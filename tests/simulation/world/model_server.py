@@ -21,6 +21,7 @@ class ModelServer:
         self.bookie = bookie
         self.connections: list[ModelConnection] = []
         self.accepted = 0
+        self._changed = asyncio.Event()
         self.port = 0
         self._server: asyncio.Server | None = None
 
@@ -28,6 +29,16 @@ class ModelServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: ModelConnection(self), "127.0.0.1", port)
         self.port = self._server.sockets[0].getsockname()[1]
+
+    async def until_connected(self, count: int) -> None:
+        while len(self.connections) < count:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def on_connected(self, connection: "ModelConnection") -> None:
+        self.connections.append(connection)
+        self.accepted += 1
+        self._changed.set()
 
     def cut(self) -> None:
         """Every connection is gone, without a word."""
@@ -55,8 +66,7 @@ class ModelConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self._server.connections.append(self)
-        self._server.accepted += 1
+        self._server.on_connected(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._server.connections.remove(self)
