@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scenarios by name, and how one seed of one is run.
+
+Every module under tests/simulation/scenarios/ is imported; `@scenario("name")` puts its function here.
+"""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.simulation.world.schedule import Policy
+from tests.simulation.world.world import Scenario, Verdict, World
+
+_scenarios: dict[str, Scenario] = {}
+_PACKAGE = "tests.simulation.scenarios"
+
+
+def scenario(name: str) -> Callable[[Scenario], Scenario]:
+    def register(function: Scenario) -> Scenario:
+        assert name not in _scenarios, f"two scenarios are called {name}"
+        _scenarios[name] = function
+        return function
+
+    return register
+
+
+def scenarios() -> dict[str, Scenario]:
+    """All of them, in order of their names."""
+    for path in sorted((Path(__file__).parent.parent / "scenarios").glob("*.py")):
+        importlib.import_module(f"{_PACKAGE}.{path.stem}")
+    return dict(sorted(_scenarios.items()))
+
+
+def run_seed(name: str, seed: int, *, planted: frozenset[str] = frozenset(), policy: Policy | None = None) -> Verdict:
+    return World(seed, planted=planted, policy=policy).run(name, scenarios()[name])
