@@ -163,3 +163,20 @@ def test_acks_are_those_of_protobuf(
 def test_ping_and_pong_are_those_of_protobuf() -> None:
     assert framed(api.BaseCommand(type=Type.PING, ping=api.CommandPing())) == hot.PING
     assert framed(api.BaseCommand(type=Type.PONG, pong=api.CommandPong())) == hot.PONG
+
+
+# Commands that an Apache Pulsar 4.0.8 broker sent; it writes some defaults that we leave out.
+APACHE_RECEIPT = "08073a0c080110001a04080310002000"
+APACHE_MESSAGE = "08094a130805120f0803100618ffffffffffffffffff01"
+
+
+def test_a_client_reads_ours_as_it_reads_apaches() -> None:
+    theirs = api.BaseCommand.FromString(bytes.fromhex(APACHE_RECEIPT)).send_receipt
+    ours = api.BaseCommand.FromString(hot.ReceiptEncoder(1).encode(3, 0, [(0, 0)])[8:]).send_receipt
+    for field in api.CommandSendReceipt.DESCRIPTOR.fields:
+        assert getattr(ours, field.name) == getattr(theirs, field.name)
+    delivered = api.BaseCommand.FromString(bytes.fromhex(APACHE_MESSAGE)).message
+    mine = api.BaseCommand.FromString(hot.MessageEncoder(5).header(3, 6, 0)[8:]).message
+    for field in api.MessageIdData.DESCRIPTOR.fields:
+        assert getattr(mine.message_id, field.name) == getattr(delivered.message_id, field.name)
+    assert mine.consumer_id == delivered.consumer_id

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.errors import BadFrame, ChecksumMismatch
-from magnetar.wire import broker_entry, message
+from magnetar.wire import broker_entry, frame, hot, message
 from magnetar.wire.proto.pulsar_api_pb2 import BrokerEntryMetadata, MessageMetadata
 
 METADATA = MessageMetadata(producer_name="p", sequence_id=3, publish_time=1_700_000_000_000, partition_key="k")
@@ -23,6 +23,12 @@ def test_the_layout_is_the_documented_one() -> None:
     assert body_of(b"payload") == b"\x0e\x01" + crc32c(covered).to_bytes(4, "big") + covered
     front, payload = message.join(encoded, memoryview(b"payload"))
     assert front + payload == body_of(b"payload")
+
+
+def test_the_example_of_the_format_page() -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1_700_000_000_000)
+    data = frame.join(hot.encode_send(1, 7, 1), body_of(b"hello", metadata))
+    assert data.hex() == ("000000270000000808063204080110070e015dbb2b140000000c0a017010071880d095ffbc3168656c6c6f")
 
 
 @given(st.binary(max_size=100), st.binary(max_size=30), st.booleans())
