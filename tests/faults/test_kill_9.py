@@ -9,9 +9,11 @@ from pathlib import Path
 import pulsar
 import pytest
 
+from tests.conftest import Eventually
 from tests.processes import StandaloneProcess
 
 KILLS = 4
+QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 class Publishing:
@@ -20,7 +22,7 @@ class Publishing:
     def __init__(self, client: pulsar.Client, topic: str) -> None:
         self.sent: list[str] = []
         self.acknowledged: dict[str, float] = {}
-        self._producer = client.create_producer(topic, send_timeout_millis=0, max_pending_messages=500)
+        self._producer = client.create_producer(topic, send_timeout_millis=0, max_pending_messages=500, block_if_queue_full=True)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -37,9 +39,13 @@ class Publishing:
         if result == pulsar.Result.Ok:
             self.acknowledged[name] = time.monotonic()
 
-    def finish(self) -> None:
+    def stop(self) -> None:
         self._stop.set()
         self._thread.join()
+
+    def finish(self) -> None:
+        """No more messages; wait for the receipts of those that were sent."""
+        self.stop()
         self._producer.flush()
 
 
@@ -53,20 +59,22 @@ def read_everything(client: pulsar.Client, topic: str) -> list[str]:
 
 
 @pytest.mark.feature("F-PLAT-01", "F-PROD-02")
-def test_every_acknowledged_message_survives_kill_9_in_send_order(tmp_path: Path) -> None:
+def test_every_acknowledged_message_survives_kill_9_in_send_order(tmp_path: Path, eventually: Eventually) -> None:
     chance = random.Random(7)
     topic = "persistent://public/default/killed"
     with StandaloneProcess(tmp_path) as standalone:
-        client = pulsar.Client(standalone.service_url, operation_timeout_seconds=60)
+        client = pulsar.Client(standalone.service_url, operation_timeout_seconds=60, logger=QUIET)
         publishing = Publishing(client, topic)
         kill_times = []
-        for _ in range(KILLS):
-            wanted = len(publishing.acknowledged) + chance.randint(100, 2_000)
-            while len(publishing.acknowledged) < wanted:
-                time.sleep(0.002)
-            kill_times.append(time.monotonic())
-            standalone.kill()
-            standalone.start()
+        try:
+            for _ in range(KILLS):
+                wanted = len(publishing.acknowledged) + chance.randint(100, 2_000)
+                eventually(lambda wanted=wanted: len(publishing.acknowledged) >= wanted)
+                kill_times.append(time.monotonic())
+                standalone.kill()
+                standalone.start()
+        finally:
+            publishing.stop()
         publishing.finish()
         names = read_everything(client, topic)
         client.close()
@@ -86,7 +94,7 @@ def test_every_acknowledged_message_survives_kill_9_in_send_order(tmp_path: Path
 def test_the_cursor_stands_where_the_last_persisted_ack_put_it(tmp_path: Path) -> None:
     topic = "persistent://public/default/acked"
     with StandaloneProcess(tmp_path) as standalone:
-        client = pulsar.Client(standalone.service_url)
+        client = pulsar.Client(standalone.service_url, logger=QUIET)
         consumer = client.subscribe(topic, "keeper")
         producer = client.create_producer(topic)
         for index in range(100):
@@ -96,7 +104,7 @@ def test_the_cursor_stands_where_the_last_persisted_ack_put_it(tmp_path: Path) -
         client.close()
         standalone.stop()
         standalone.start()
-        client = pulsar.Client(standalone.service_url)
+        client = pulsar.Client(standalone.service_url, logger=QUIET)
         consumer = client.subscribe(topic, "keeper")
         assert consumer.receive(timeout_millis=10_000).data() == b"m-40"
         standalone.kill()
