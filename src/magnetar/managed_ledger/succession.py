@@ -244,6 +244,8 @@ class Succession:
         if isinstance(error, BadVersion):
             error = LedgerFenced(f"{self._log.name} has another owner now: {error}")
             self._log.on_fenced(error)
+        elif not isinstance(error, PersistenceFailed | LedgerFenced | Damaged):
+            error = PersistenceFailed(f"{self._log.name} cannot be written: {error}")
         self._appender.give_up(error)
 
 

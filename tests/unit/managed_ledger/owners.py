@@ -28,6 +28,8 @@ SETTINGS = ManagedLedgerSettings(
     retry_delay_ms=1,
     retry_delay_max_ms=10,
     cursor_flush_interval_ms=1,
+    retention_ms=-1,
+    retention_bytes=-1,
 )
 
 

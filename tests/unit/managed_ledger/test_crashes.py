@@ -120,7 +120,7 @@ async def referenced_ledgers(world: World) -> set[int]:
 
 
 async def calls_of(scenario: Scenario) -> int:
-    world = World(ledger_entries_max=5)
+    world = World(ledger_entries_max=5, retention_ms=0, retention_bytes=0)
     owner = world.owner()
     await scenario(owner)
     count = len(owner.store.calls)
@@ -169,7 +169,7 @@ def ledger_ids_of(ledger: object) -> list[int]:
 def test_an_owner_that_dies_at_any_call_leaves_all_that_was_told(kind: str) -> None:
     async def sweep() -> None:
         for nth in range(1, await calls_of(publish_ack_and_trim) + 1):
-            world = World(ledger_entries_max=5)
+            world = World(ledger_entries_max=5, retention_ms=0, retention_bytes=0)
             dead = await run_with_fault(world, publish_ack_and_trim, MortalStoreFault(nth, kind))
             await check_afterwards(world, dead)
 
@@ -181,7 +181,7 @@ def test_an_owner_that_dies_at_any_call_leaves_all_that_was_told(kind: str) -> N
 def test_a_store_that_fails_at_any_call_costs_nothing_that_was_told(kind: str) -> None:
     async def sweep() -> None:
         for nth in range(1, await calls_of(publish_ack_and_trim) + 1):
-            world = World(ledger_entries_max=5)
+            world = World(ledger_entries_max=5, retention_ms=0, retention_bytes=0)
             dead = await run_with_fault(world, publish_ack_and_trim, NthCall(nth, kind))
             await check_afterwards(world, dead)
 
@@ -193,7 +193,7 @@ def test_a_store_that_fails_at_any_call_costs_nothing_that_was_told(kind: str) -
 def test_a_deletion_that_stops_at_any_call_is_finished_by_the_next(kind: str) -> None:
     async def sweep() -> None:
         for nth in range(1, await calls_of(make_and_delete) + 1):
-            world = World(ledger_entries_max=5)
+            world = World(ledger_entries_max=5, retention_ms=0, retention_bytes=0)
             await run_with_fault(world, make_and_delete, MortalStoreFault(nth, kind))
             heir = world.owner()
             await heir.logs.delete(NAME)

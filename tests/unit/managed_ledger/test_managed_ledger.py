@@ -57,7 +57,7 @@ def test_the_next_owner_closes_the_last_ledger_and_writes_to_a_new_one(loop_run:
 def test_a_full_ledger_is_rolled_and_reads_cross_over(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
         world = World(ledger_entries_max=10)
-        owner = world.owner(retention_ms=-1, retention_bytes=-1)
+        owner = world.owner()
         ledger = await owner.open()
         for turn in range(12):
             owner.publisher.append_many(7, f"t{turn}")
@@ -162,7 +162,7 @@ def test_an_empty_log_has_a_place_to_begin(loop_run: RunOnLoop) -> None:
 
 def test_the_last_entry_before_a_time_is_found_by_halving(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
-        world = World(ledger_entries_max=10, retention_ms=-1, retention_bytes=-1)
+        world = World(ledger_entries_max=10)
         owner = world.owner()
         ledger = await owner.open()
         for index in range(64):
