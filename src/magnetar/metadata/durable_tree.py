@@ -218,6 +218,13 @@ class DurableTree:
         finally:
             await self._lock.release()
 
+    async def abandon(self) -> None:
+        """Let go of the directory as it is, as a crash would: what was not answered may be lost."""
+        self._closed = True
+        await self._tasks.close()
+        await self._log.abandon()
+        await self._lock.release()
+
     # --- what the log says --------------------------------------------------------------------
 
     def _on_synced(self, sequence: int) -> None:

@@ -47,7 +47,7 @@ class EmbeddedStore(MetadataStore):
         try:
             session = await tree.open_session(PROCESS_BOUND)
         except BaseException:
-            await tree.close()
+            await tree.abandon()
             raise
         return cls(tree, session, settings, owns_tree=True)
 

@@ -180,21 +180,24 @@ async def _read_snapshot(disk: Disk, path: str, generation: int, tree: RecordTre
         if header is None:
             raise Damaged(f"{path} is damaged at offset 0: restore it from a backup; nothing was changed")
         offset, count = HEADER_BYTES, 0
-        while True:
+        end: SnapshotEnd | None = None
+        while end is None:
             record = await _snapshot_record(file, header, offset)
             effects: list[Effect] = []
             for item in decode_items(record.body, f"{path} at offset {offset}"):
                 if isinstance(item, SnapshotEnd):
-                    if item.effects != count:
-                        raise Damaged(f"{path} is damaged: it should hold {item.effects} items, {count} were read")
-                    tree.next_session = max(tree.next_session, item.next_session)
-                    return header
-                if isinstance(item, Closed):
+                    end = item
+                elif isinstance(item, Closed):
                     raise Damaged(f"{path} at offset {offset}: a snapshot holds the end of a log")
-                effects.append(item)
+                else:
+                    effects.append(item)
             count += len(effects)
             tree.apply(effects)
             offset = record.until
+        if end.effects != count:
+            raise Damaged(f"{path} is damaged: it should hold {end.effects} items, {count} were read")
+        tree.next_session = max(tree.next_session, end.next_session)
+        return header
     finally:
         await file.close()
 
