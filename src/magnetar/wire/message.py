@@ -10,6 +10,7 @@ There are no peeks at single fields: parsing a usual MessageMetadata whole (0.6 
 Decides.
 """
 
+from struct import Struct
 from typing import Final, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -21,33 +22,49 @@ from magnetar.wire.required import missing
 
 Buffer: TypeAlias = bytes | memoryview
 
-CHECKSUM_MAGIC: Final = b"\x0e\x01"
+CHECKSUM_MAGIC: Final = 0x0E01
 CHECKSUM_BYTES: Final = 6
 SIZE_BYTES: Final = 4
 
+_FRONT: Final = Struct(">HII")
+_MAGIC: Final = CHECKSUM_MAGIC.to_bytes(2, "big")
+
 
 def has_checksum(body: Buffer, start: int = 0) -> bool:
-    return body[start : start + 2] == CHECKSUM_MAGIC
+    return body[start : start + 2] == _MAGIC
 
 
 def is_intact(body: Buffer, start: int = 0) -> bool:
     """Whether the checksum matches; a message without one is taken as it is."""
-    if body[start : start + 2] != CHECKSUM_MAGIC:
+    if body[start : start + 2] != _MAGIC:
         return True
-    covered = body[start + CHECKSUM_BYTES :]
-    checksum: int = extend(0, covered if type(covered) is bytes else bytes(covered))
-    return int.from_bytes(body[start + 2 : start + CHECKSUM_BYTES], "big") == checksum
+    covered = start + CHECKSUM_BYTES
+    checksum: int = extend(0, body[covered:] if type(body) is bytes else bytes(body[covered:]))
+    return checksum == int.from_bytes(body[start + 2 : covered], "big")
 
 
 def check_intact(body: Buffer, start: int = 0) -> None:
-    if not is_intact(body, start):
-        raise ChecksumMismatch(f"The checksum of a message of {len(body) - start} bytes does not match; send it again.")
+    """What a broker makes sure of before it stores a message, without parsing it.
+
+    Raises ChecksumMismatch, or BadFrame where the sizes are impossible, so that no consumer ever meets them.
+    """
+    covered = start + CHECKSUM_BYTES
+    if len(body) >= start + _FRONT.size:
+        magic, expected, size = _FRONT.unpack_from(body, start)
+        if magic == CHECKSUM_MAGIC:
+            if extend(0, body[covered:] if type(body) is bytes else bytes(body[covered:])) != expected:
+                raise ChecksumMismatch(
+                    f"The checksum of a message of {len(body) - start} bytes does not match; send it again."
+                )
+            if size <= len(body) - start - _FRONT.size:
+                return
+    metadata_span(body, start)  # no checksum, or too short for one: the sizes must at least be possible
 
 
 def metadata_span(body: Buffer, start: int = 0) -> tuple[int, int]:
     """Where the metadata begins and ends; the payload is the rest. Raises BadFrame for impossible sizes."""
     begin = start + SIZE_BYTES
-    if body[start : start + 2] == CHECKSUM_MAGIC:
+    if body[start : start + 2] == _MAGIC:
         begin += CHECKSUM_BYTES
     if begin > len(body):
         raise BadFrame(f"A message of {len(body) - start} bytes ends before its metadata size.")
@@ -84,7 +101,7 @@ def join(metadata: bytes, payload: Buffer) -> tuple[bytes, Buffer]:
     """The body of a SEND in two parts, the second of which is the payload itself, untouched."""
     front = len(metadata).to_bytes(SIZE_BYTES, "big") + metadata
     checksum = extend(extend(0, front), payload if type(payload) is bytes else bytes(payload))
-    return b"".join((CHECKSUM_MAGIC, checksum.to_bytes(4, "big"), front)), payload
+    return b"".join((_MAGIC, checksum.to_bytes(4, "big"), front)), payload
 
 
 def messages_in(metadata: MessageMetadata) -> int:

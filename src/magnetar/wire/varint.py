@@ -19,19 +19,16 @@ MORE: Final = tuple(bytes((low | 128,)) for low in range(128))
 
 
 def encode(number: int) -> bytes:
+    """The bytes of a number of up to 64 bits; a negative one takes ten."""
     if 0 <= number < 0x80:
         return LAST[number]
     if 0 <= number < 0x4000:
         return MORE[number & 127] + LAST[number >> 7]
-    if 0 <= number < 0x20_0000:
-        return MORE[number & 127] + MORE[number >> 7 & 127] + LAST[number >> 14]
-    rest = number & UINT64_MAX
-    parts = []
-    while rest > 127:
-        parts.append(MORE[rest & 127])
-        rest >>= 7
-    parts.append(LAST[rest])
-    return b"".join(parts)
+    if number < 0:
+        return encode(number & UINT64_MAX)
+    front = MORE[number & 127] + MORE[number >> 7 & 127]
+    number >>= 14
+    return front + (LAST[number] if number < 0x80 else encode(number))
 
 
 def decode(data: bytes, position: int) -> tuple[int, int]:

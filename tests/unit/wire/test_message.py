@@ -73,11 +73,25 @@ def test_any_bytes_come_apart_or_are_a_bad_frame(body: bytes, start: int) -> Non
         message.metadata_span(body[: until - 1], start)
 
 
-def test_a_body_cut_short_anywhere_is_noticed() -> None:
-    body = body_of(b"payload")
+@pytest.mark.parametrize("with_checksum", [True, False])
+def test_a_body_cut_short_anywhere_is_noticed(with_checksum: bool) -> None:
+    body = body_of(b"payload")[0 if with_checksum else 6 :]
+    message.check_intact(body)
     for size in range(len(body) - len(b"payload")):
         with pytest.raises(BadFrame):
             message.split(body[:size])
+        with pytest.raises((BadFrame, ChecksumMismatch)):
+            message.check_intact(body[:size])
+        with pytest.raises((BadFrame, ChecksumMismatch)):
+            message.check_intact(memoryview(b"prefix" + body[:size]), 6)
+
+
+def test_a_size_that_lies_is_noticed_even_under_a_right_checksum() -> None:
+    covered = (100).to_bytes(4, "big") + bytes(99)
+    body = b"\x0e\x01" + crc32c(covered).to_bytes(4, "big") + covered
+    assert message.is_intact(body)
+    with pytest.raises(BadFrame, match="metadata size of 100"):
+        message.check_intact(body)
 
 
 def test_metadata_without_required_fields_is_a_bad_frame() -> None:
