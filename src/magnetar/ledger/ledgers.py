@@ -6,6 +6,7 @@ Assembles.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from magnetar.config.ledger import LedgerSettings
@@ -24,6 +25,7 @@ from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.bookkeeper.digest import DigestType
+from magnetar.wire.bookkeeper.ledger_metadata import TEXT_LINES
 
 
 class Random(Chance, Tokens, Protocol):
@@ -106,6 +108,9 @@ class Ledgers:
 
     async def _load(self, ledger_id: int, password: bytes) -> Versioned:
         known = await self.catalog.load(ledger_id)
+        if known.record.form == TEXT_LINES:
+            # The oldest form stores no password: the bookies judge the caller's.
+            return known._replace(record=replace(known.record, password=password))
         if known.record.password != password:
             raise WrongMasterKey(f"The password of ledger {ledger_id} is another one.")
         return known

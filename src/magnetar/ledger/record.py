@@ -7,7 +7,7 @@ Decides.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from magnetar.ledger.quorum import Quorum
@@ -20,6 +20,7 @@ from magnetar.ledger.segments import (
     without_empty_tail,
 )
 from magnetar.wire.bookkeeper.digest import DigestType
+from magnetar.wire.bookkeeper.ledger_metadata import CURRENT_VERSION
 
 
 class LedgerState(Enum):
@@ -43,6 +44,9 @@ class LedgerRecord:
     # Drawn by the creator: tells its own record from another's when the outcome of a create is unknown.
     token: int = 0
     custom: Mapping[str, bytes] | None = None
+    # The stored form (1 to 3), and the message that was read, so that fields unknown to us are written back.
+    form: int = CURRENT_VERSION
+    origin: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def is_open(self) -> bool:
@@ -86,5 +90,6 @@ class LedgerRecord:
         )
 
     def check(self) -> None:
-        assert self.quorum.is_valid()
+        """AssertionError when no ledger can have such a record."""
+        assert self.quorum.is_valid(), f"{self.quorum} cannot be"
         check_segments(self.segments, self.quorum.ensemble_size)

@@ -1,72 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LedgerRecord ⇄ BookKeeper's ledger metadata, third version: a text line, then one delimited protobuf.
+"""LedgerRecord ⇄ BookKeeper's ledger metadata.
 
+A record is written back in the form it was read in, with the fields that we do not know (R15), so that clients of every
+age can share a ledger. The bytes of the three forms are in `wire/bookkeeper/ledger_metadata.py`.
 Decides.
 """
 
 from typing import Final
 
-from magnetar.errors import Damaged
+from magnetar.errors import DamagedRecord
 from magnetar.ledger.quorum import Quorum
 from magnetar.ledger.record import LedgerRecord, LedgerState
 from magnetar.ledger.segments import Segment
+from magnetar.wire.bookkeeper import ledger_metadata
 from magnetar.wire.bookkeeper.digest import DigestType
-from magnetar.wire.proto import ledger_formats_pb2 as formats
+from magnetar.wire.proto.ledger_formats_pb2 import LedgerMetadataFormat
 
-_HEADER: Final = b"BookieMetadataFormatVersion\t3\n"
 _STATES: Final = {
-    LedgerState.OPEN: formats.LedgerMetadataFormat.OPEN,
-    LedgerState.IN_RECOVERY: formats.LedgerMetadataFormat.IN_RECOVERY,
-    LedgerState.CLOSED: formats.LedgerMetadataFormat.CLOSED,
+    LedgerState.OPEN: LedgerMetadataFormat.OPEN,
+    LedgerState.IN_RECOVERY: LedgerMetadataFormat.IN_RECOVERY,
+    LedgerState.CLOSED: LedgerMetadataFormat.CLOSED,
 }
 _STATE_OF: Final = {number: state for state, number in _STATES.items()}
 
 
 def encode_record(record: LedgerRecord) -> bytes:
-    message = formats.LedgerMetadataFormat(
-        quorumSize=record.quorum.write_quorum,
-        ensembleSize=record.quorum.ensemble_size,
-        ackQuorumSize=record.quorum.ack_quorum,
-        length=record.length,
-        state=_STATES[record.state],
-        digestType=formats.LedgerMetadataFormat.DigestType.ValueType(record.digest.value),
-        password=record.password,
-        ctime=record.created_ms,
-        cToken=record.token,
-    )
+    message = LedgerMetadataFormat.FromString(record.origin)
+    message.quorumSize = record.quorum.write_quorum
+    message.ensembleSize = record.quorum.ensemble_size
+    message.ackQuorumSize = record.quorum.ack_quorum
+    message.length = record.length
+    message.state = _STATES[record.state]
+    message.digestType = LedgerMetadataFormat.DigestType.ValueType(record.digest.value)
+    message.password = record.password
+    message.ctime = record.created_ms
+    message.cToken = record.token
     if record.is_closed:
         message.lastEntryId = record.last_entry
+    del message.segment[:]
     for segment in record.segments:
         message.segment.add(ensembleMember=segment.ensemble, firstEntryId=segment.first_entry)
+    del message.customMetadata[:]
     for key, value in sorted((record.custom or {}).items()):
         message.customMetadata.add(key=key, value=value)
-    body = message.SerializeToString()
-    size, prefix = len(body), bytearray()
-    while size > 0x7F:
-        prefix.append(size & 0x7F | 0x80)
-        size >>= 7
-    prefix.append(size)
-    return b"".join((_HEADER, prefix, body))
+    return ledger_metadata.encode(message, record.form)
 
 
 def decode_record(ledger_id: int, value: bytes) -> LedgerRecord:
-    if not value.startswith(_HEADER):
-        raise Damaged(f"Ledger {ledger_id}: its metadata begins with {value[:32]!r}.")
-    size = shift = 0
-    at = len(_HEADER)
-    while True:
-        byte = value[at]
-        size |= (byte & 0x7F) << shift
-        at += 1
-        shift += 7
-        if byte < 0x80:
-            break
-    message = formats.LedgerMetadataFormat.FromString(value[at : at + size])
-    closed = message.state == formats.LedgerMetadataFormat.CLOSED
-    return LedgerRecord(
+    """Raises DamagedRecord for what cannot be a ledger's record, UnsupportedVersion for a later form."""
+    message = ledger_metadata.decode(value)
+    closed = message.state == LedgerMetadataFormat.CLOSED
+    record = LedgerRecord(
         ledger_id=ledger_id,
-        quorum=Quorum(message.ensembleSize, message.quorumSize, message.ackQuorumSize or message.quorumSize),
+        quorum=Quorum(message.ensembleSize, message.quorumSize, message.ackQuorumSize),
         segments=tuple(Segment(s.firstEntryId, tuple(s.ensembleMember)) for s in message.segment),
+        # The first form names no digest; CRC32 was the only one then.
         digest=DigestType(message.digestType),
         password=message.password,
         state=_STATE_OF[message.state],
@@ -75,4 +63,11 @@ def decode_record(ledger_id: int, value: bytes) -> LedgerRecord:
         created_ms=message.ctime,
         token=message.cToken,
         custom={entry.key: entry.value for entry in message.customMetadata},
+        form=ledger_metadata.version_of(value),
+        origin=message.SerializeToString(),
     )
+    try:
+        record.check()
+    except AssertionError as error:
+        raise DamagedRecord(f"Ledger {ledger_id}: its metadata is impossible: {error}.") from error
+    return record
