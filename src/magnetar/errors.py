@@ -305,3 +305,48 @@ class TransactionConflict(Refused):
 
 class TransactionNotFound(Refused):
     """No such transaction; it may have timed out."""
+
+
+# --- client -----------------------------------------------------------------------------------
+
+
+class ConnectionLost(Refused):
+    """A broker cannot be reached, or the connection to it broke; what was under way has an unknown outcome."""
+
+    retryable = True
+
+
+class TimedOut(Refused):
+    """No answer came in time; the outcome is unknown."""
+
+    retryable = True
+
+
+class AlreadyClosed(Refused):
+    """This client, producer, consumer or reader was closed, or belongs to the process that forked this one."""
+
+
+class TooManyRedirects(Refused):
+    """Brokers sent a look-up to one another more often than allowed."""
+
+    retryable = True
+
+
+class ProducerQueueFull(Refused):
+    """The producer holds as many unconfirmed messages as it may, and was told not to wait."""
+
+    retryable = True
+
+
+class MemoryLimitReached(Refused):
+    """The client holds as many bytes of unconfirmed messages as it may, and was told not to wait."""
+
+    retryable = True
+
+
+class BadSchema(Refused):
+    """A value does not fit the schema, bytes cannot be decoded with it, or a schema cannot be made of this type."""
+
+
+class CryptoFailed(Refused):
+    """A message cannot be encrypted or decrypted: a key is missing, wrong or damaged."""
