@@ -29,7 +29,8 @@ class Since(IntEnum):
     """The protocol version from which on a peer understands something."""
 
     KEEP_ALIVE = 1
-    REDELIVER_SOME = 2
+    REDELIVER_UNACKNOWLEDGED = 2
+    COMPRESSION = 3
     BATCHES = 4
     CLOSE_FROM_BROKER = 5
     CHECKSUMS = 6
@@ -37,9 +38,13 @@ class Since(IntEnum):
     CONSUMER_STATS = 8
     END_OF_TOPIC = 9
     PROXY_TO_BROKER = 10
+    CHECKSUMS_IN_CPP_CONSUMERS = 11
+    LAST_MESSAGE_ID = 12
     ACTIVE_CONSUMER_CHANGE = 12
-    TOPICS_OF_NAMESPACE = 13
+    TOPICS_OF_NAMESPACE = 12
+    JSON_SCHEMA_AS_AVRO = 13
     AUTH_CHALLENGE = 14
+    KEY_SHARED = 14
     GET_OR_CREATE_SCHEMA = 15
     BROKER_ENTRY_METADATA_ON_BROKER = 16
     ACK_RESPONSE = 17
