@@ -23,6 +23,10 @@ class _End:
     """The last order of a log."""
 
 
+class _LoopGone(Exception):
+    """The loop is closed: nobody is left to tell, so nothing more may be written as if someone knew."""
+
+
 # What the loop hands to the writer: buffers to append, the path to roll to, or the end.
 _Order = Sequence[Buffer] | str | _End
 
@@ -129,8 +133,14 @@ class ThreadedLog(SyncedLog):
     # --- on the writer's thread -------------------------------------------------------------
 
     def _run(self, file: LogFile) -> None:
+        with contextlib.suppress(_LoopGone):
+            self._write_and_report(file)
+
+    def _write_and_report(self, file: LogFile) -> None:
         try:
             self._write_until_end(file)
+        except _LoopGone:
+            raise
         except OSError as error:
             self._post(self._fail, error)
         except BaseException as error:
@@ -203,5 +213,4 @@ class ThreadedLog(SyncedLog):
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError as error:
-            # The loop is closed: nobody is left to tell, so nothing more may be written as if someone knew.
-            raise SystemExit from error
+            raise _LoopGone from error
