@@ -38,8 +38,8 @@ def unstamped(cookies: Cookies, found: Mapping[str, Cookie | None]) -> Sequence[
     missing = [directory for directory, cookie in found.items() if cookie is None]
     if missing and registered is not None:
         raise BadCookie(
-            f"{', '.join(missing)} carries no cookie, but bookie {expected.bookie_id} is registered: its data is lost or "
-            "not mounted. Mount it; or, when it is lost for good, recover the bookie's ledgers and delete its cookie."
+            f"{', '.join(missing)} carries no cookie, but bookie {expected.bookie_id} is registered: its data is lost "
+            "or not mounted. Mount it; or, if it is lost for good, recover the bookie's ledgers and delete its cookie."
         )
     # Not registered, so it never served: new, or its first start ended between the directories.
     return missing

@@ -36,7 +36,6 @@ from magnetar.wire.bookkeeper.codes import ReturnCode
 
 # A turn of the loop that appends more than this hands it over in several pieces, so that the writer starts early.
 _PIECE_BYTES: Final = 512 * 1024
-_SEAL_DELAY_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
 _header_pack = RECORD_HEADER.pack
@@ -64,7 +63,8 @@ class Journal:
     __slots__ = (
         "_base", "_batch", "_batch_bytes", "_bookie", "_disk", "_failure", "_file_bytes_max", "_file_id",
         "_file_position", "_groups", "_is_full", "_log", "_loop", "_offset", "_on_failed", "_on_pressure",
-        "_queue_bytes_max", "_runs", "_seal_timer", "_sealed_at", "_seed", "_waiters", "directory", "synced", "syncs",
+        "_queue_bytes_max", "_runs", "_seal_delay_s",
+        "_seal_timer", "_sealed_at", "_seed", "_waiters", "directory", "synced", "syncs",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +78,7 @@ class Journal:
         self._file_bytes_max = settings.journal_file_bytes_max
         self._queue_bytes_max = settings.journal_queue_bytes_max
         self._is_full = False
+        self._seal_delay_s = settings.journal_seal_delay_ms / 1000
         self._on_pressure = on_pressure
         self._on_failed = on_failed
         self._log: SyncedLog | None = None
@@ -266,7 +267,7 @@ class Journal:
                 if not waiter.done():
                     waiter.set_result(None)
         if not groups and self._seal_timer is None and self._sealed_at != self._offset:
-            self._seal_timer = self._loop.call_later(_SEAL_DELAY_S, self._seal, self._offset)
+            self._seal_timer = self._loop.call_later(self._seal_delay_s, self._seal, self._offset)
         if self._is_full and self.queued_bytes() <= self._queue_bytes_max // 2:
             self._is_full = False
             self._on_pressure(False)
@@ -280,7 +281,7 @@ class Journal:
             self.append(RecordKind.SEAL, b"")
             self._sealed_at = self._offset
         elif self._sealed_at != self._offset:
-            self._seal_timer = self._loop.call_later(_SEAL_DELAY_S, self._seal, self._offset)
+            self._seal_timer = self._loop.call_later(self._seal_delay_s, self._seal, self._offset)
 
     def _cancel_seal(self) -> None:
         if self._seal_timer is not None:

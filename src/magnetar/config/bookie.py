@@ -24,6 +24,8 @@ class BookieSettings:
     journal_backups_max: int = 5
     journal_group_bytes_max: int = 4 * MEBIBYTE
     journal_group_delay_max_ms: float = 0.0
+    # A journal that rests so long is sealed: a broken record in it is then known to have been durable.
+    journal_seal_delay_ms: int = 1_000
     # Bytes appended and not yet synced, per journal, before adds are held back.
     journal_queue_bytes_max: int = 64 * MEBIBYTE
 

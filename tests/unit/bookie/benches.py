@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bookie's storage on a bench: small settings, packed entries, a listener that remembers, one process after another."""
+"""A bookie's storage on a bench: small settings, packed entries, a listener that remembers, one process each."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
