@@ -9,15 +9,17 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Generic, TypeVar
 
 from magnetar.config.metadata import MetadataSettings
 from magnetar.metadata.durable_tree import DurableTree
 from magnetar.metadata.embedded import EmbeddedStore
 from magnetar.metadata.memory import MemoryStore, MemoryTree
-from magnetar.metadata.store import Change, MetadataStore
+from magnetar.metadata.store import Change, MetadataStore, SessionEvent
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.real_disk import RealDisk
+from tests.simulation.world.metadata_model import MetadataModel, ModelStore
 
 T = TypeVar("T")
 
@@ -87,6 +89,22 @@ class EmbeddedPlace(Place):
         await self.disk.close()
 
 
+class ModelPlace(Place):
+    async def start(self) -> None:
+        self.model = MetadataModel(Random(1))
+
+    async def open_session(self) -> MetadataStore:
+        return self.model.open_session()
+
+    async def expire(self, store: MetadataStore) -> None:
+        assert isinstance(store, ModelStore)
+        events: Seen[SessionEvent] = Seen()
+        end = store.watch_session(events)
+        self.model.expire(store)
+        await events.until_holds(SessionEvent.REESTABLISHED)
+        end()
+
+
 class Seen(Generic[T]):
     """A listener that remembers, and on which a test can wait."""
 
@@ -111,5 +129,5 @@ class Seen(Generic[T]):
 
 SeenChanges = Seen[Change]
 
-PLACES: dict[str, type[Place]] = {"memory": MemoryPlace, "embedded": EmbeddedPlace}
-EXPIRING: dict[str, type[Place]] = {"memory": MemoryPlace}
+PLACES: dict[str, type[Place]] = {"memory": MemoryPlace, "embedded": EmbeddedPlace, "model": ModelPlace}
+EXPIRING: dict[str, type[Place]] = {"memory": MemoryPlace, "model": ModelPlace}
