@@ -39,12 +39,15 @@ class ManagedLedgerSettings:
     cache_eviction_share: float = 0.9
     # Entries are cached when at least one cursor reads closer to the end than this.
     cache_lag_entries_max: int = 1_000
-    open_readers_max: int = 256
+    # Of each managed ledger.
+    open_readers_max: int = 64
+    # Over all managed ledgers of a process: bytes that are being read from bookies; further reads wait.
     read_bytes_in_flight_max: int = 128 * 1024 * 1024
 
     # A changed cursor is saved this long after it was last saved.
     cursor_flush_interval_ms: int = 1_000
     cursor_ledger_entries_max: int = 50_000
+    cursor_ledger_bytes_max: int = 64 * 1024 * 1024
     cursor_rollover_age_ms: int = 14_400_000
     # A cursor's state is split over entries of about this size.
     cursor_entry_bytes_max: int = 4 * 1024 * 1024
@@ -56,7 +59,6 @@ class ManagedLedgerSettings:
     retention_bytes: int = 0
     # Rollover by age, trimming and unfinished deletions are looked at this often.
     upkeep_interval_ms: int = 60_000
-    deletions_in_flight_max: int = 16
 
     # False: entries and cursor ledgers that are lost for good stop the topic. True: they are skipped, loudly.
     skip_lost_data: bool = False

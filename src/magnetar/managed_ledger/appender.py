@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from magnetar.errors import LedgerFenced, MagnetarError, OwnerClosed, Refused, TooManyRequests
+from magnetar.errors import LedgerFenced, MagnetarError, OwnerClosed, TooManyRequests
 from magnetar.ids import EARLIEST, Position
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.managed_ledger.cursors import Cursors
@@ -96,7 +96,7 @@ class Appender:
         else:
             try:
                 self._keep(writer.append(parts))
-            except Refused:
+            except MagnetarError:
                 self._enqueue(parts)
             else:
                 if writer.last_add_pushed >= self._full_at:
@@ -287,10 +287,9 @@ class Appender:
         span.size_bytes += size - tail.header_bytes * (entry_id + 1 - first)
         self.last_confirmed = Position(span.ledger_id, entry_id)
         self._fences = 0
-        if self._cursors.is_tail_wanted():
-            self._log.cache.on_confirmed(tail, size, self._cursors.needed_from)
-        else:
-            tail.drop_confirmed()
+        self._log.cache.on_confirmed(tail, size, self._cursors.needed_from)
+        if not self._cursors.is_tail_wanted():
+            self._log.cache.drop(tail)
         self._listener.on_persisted(span.ledger_id, first, entry_id)
         if span.size_bytes >= self._log.settings.ledger_bytes_max and ledger is self._current:
             self._on_full_by_size()
@@ -334,7 +333,7 @@ class Appender:
         while queue:
             try:
                 self._keep(writer.append((queue[0],)))
-            except Refused:
+            except MagnetarError:
                 return
             self._queue_bytes -= len(queue.popleft())
 

@@ -167,6 +167,10 @@ class Cursor:
         return self.state.backlog_entries
 
     @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
     def is_saved(self) -> bool:
         """True when the present state is on disk."""
         return self._saved_changes == self.state.changes

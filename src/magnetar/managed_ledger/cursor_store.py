@@ -171,7 +171,11 @@ class CursorStore:
     def _is_done(self, ledger: CursorLedger) -> bool:
         settings = self._log.settings
         entries = ledger.writer.last_add_pushed + 1
-        return entries >= settings.cursor_ledger_entries_max or ledger.age_ms >= settings.cursor_rollover_age_ms
+        return (
+            entries >= settings.cursor_ledger_entries_max
+            or ledger.writer.length >= settings.cursor_ledger_bytes_max
+            or ledger.age_ms >= settings.cursor_rollover_age_ms
+        )
 
     def _fits(self, state: CursorSnapshot) -> bool:
         items = state.acked.run_count() + len(state.batches)

@@ -4,16 +4,16 @@
 Decides.
 """
 
-from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.ids import LATEST, Position
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.parts import LogParts
 
 
 class Cursors:
-    __slots__ = ("_settings", "durable", "non_durable")
+    __slots__ = ("_log", "durable", "non_durable")
 
-    def __init__(self, settings: ManagedLedgerSettings) -> None:
-        self._settings = settings
+    def __init__(self, log: LogParts) -> None:
+        self._log = log
         self.durable: dict[str, Cursor] = {}
         self.non_durable: dict[Cursor, None] = {}
 
@@ -22,7 +22,7 @@ class Cursors:
 
     def is_tail_wanted(self) -> bool:
         """True when a cursor reads close enough to the end to find new entries still in memory."""
-        lag_max = self._settings.cache_lag_entries_max
+        lag_max = self._log.settings.cache_lag_entries_max
         for cursor in self.durable.values():
             if cursor.state.unread_entries <= lag_max:
                 return True
@@ -30,7 +30,7 @@ class Cursors:
 
     def needed_from(self) -> Position:
         """The first position that a cursor close to the end has still to read; LATEST when there is no such cursor."""
-        lag_max = self._settings.cache_lag_entries_max
+        lag_max = self._log.settings.cache_lag_entries_max
         positions = [cursor.read_position for cursor in self.all() if cursor.state.unread_entries <= lag_max]
         return min(positions, default=LATEST)
 

@@ -38,6 +38,10 @@ class EntryCache:
         if self.held_bytes > self.bytes_max:
             self._evict()
 
+    def drop(self, tail: LedgerTail) -> None:
+        """No one will read the confirmed entries of a tail from memory."""
+        self.on_dropped(tail, tail.drop_confirmed())
+
     def on_dropped(self, tail: LedgerTail, size_bytes: int) -> None:
         """The owner let entries of a tail go."""
         self.held_bytes -= size_bytes

@@ -85,11 +85,12 @@ class EntryReads:
         last = min(first + entries_max, span.entries) - 1
         try:
             reader = await self._reader(ledger_id)
-            if span.closed_ms:
-                bodies = await reader.read(first, last, bytes_max=max(1, bytes_max))
-            else:
-                # We are the writer and know that these are confirmed; the bookies may not have heard of it yet.
-                bodies = await reader.read_unconfirmed(first, last, bytes_max=max(1, bytes_max))
+            async with self._log.read_budget.share(bytes_max):
+                if span.closed_ms:
+                    bodies = await reader.read(first, last, bytes_max=max(1, bytes_max))
+                else:
+                    # We are the writer and know that these are confirmed; the bookies may not have heard of it yet.
+                    bodies = await reader.read_unconfirmed(first, last, bytes_max=max(1, bytes_max))
         except (NoSuchEntry, NoSuchLedger) as error:
             self.forget(ledger_id)
             if ledger_id not in self._log.ledgers:

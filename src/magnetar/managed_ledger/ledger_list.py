@@ -125,6 +125,18 @@ class LedgerList:
         span = self._spans[self._ids[low - 1]]
         return Position(span.ledger_id, min(ordinal - span.first_ordinal, span.entries) - 1)
 
+    def bytes_after(self, position: Position) -> int:
+        """About how many bytes lie behind a position: exact for whole ledgers, by the mean entry inside one."""
+        size = 0
+        for ledger_id in self._ids[bisect_left(self._ids, position.ledger_id) :]:
+            span = self._spans[ledger_id]
+            if ledger_id == position.ledger_id and span.entries:
+                left = max(0, span.entries - 1 - max(position.entry_id, -1))
+                size += span.size_bytes * left // span.entries
+            else:
+                size += span.size_bytes
+        return size
+
     @property
     def before_first(self) -> Position:
         return Position(self._ids[0], -1)
@@ -146,7 +158,7 @@ class LedgerList:
         """The first entry from a position on; None when that is still to come."""
         ledger_id, entry_id = position
         span = self._spans.get(ledger_id)
-        if span is not None and entry_id < span.entries:
+        if span is not None and max(entry_id, 0) < span.entries:
             return position if entry_id >= 0 else Position(ledger_id, 0)
         for index in range(bisect_right(self._ids, ledger_id), len(self._ids)):
             if self._spans[self._ids[index]].entries:

@@ -74,7 +74,7 @@ class ManagedLedger:
     ) -> "ManagedLedger":
         """Take the log over and bring its cursors back. TopicNotFound when it is absent and may not be made."""
         record = await take_over(log, create=create, properties=properties)
-        cursors = Cursors(log.settings)
+        cursors = Cursors(log)
         appender = Appender(log, record, cursors, listener)
         if record.present.terminated is not None:
             appender.refuse(TopicTerminated(f"{log.name} was terminated"))
@@ -152,6 +152,14 @@ class ManagedLedger:
     def size_bytes(self) -> int:
         return self._log.ledgers.size_bytes
 
+    def bytes_after(self, position: Position) -> int:
+        """About how many bytes lie behind a position: exact for whole ledgers, by the mean entry inside one."""
+        return self._log.ledgers.bytes_after(position)
+
+    def position_after(self, position: Position, entries: int) -> Position:
+        """The entry that lies so many entries behind a position; the last one when there are fewer."""
+        return self._log.ledgers.position_of(self._log.ledgers.ordinal(position) + entries)
+
     async def last_matching(self, matches: Callable[[Entry], bool], *, start: Position = EARLIEST) -> Position | None:
         """The last entry that matches, where all before it (from start on) match too: a binary search, by reading.
 
@@ -188,8 +196,10 @@ class ManagedLedger:
         self._check_open()
         async with self._cursor_turn:
             present = self._cursors.durable.get(name)
-            if present is not None:
+            if present is not None and not present.is_closed:
                 return present
+            if await self._recover_cursor(name):
+                return self._cursors.durable[name]
             state = self._new_state(_place(initial))
             store = await self._guarded(CursorStore.create(self._log, name, state.mark_delete, properties or {}))
             self._check_open()
@@ -254,6 +264,9 @@ class ManagedLedger:
             return
         self._appender.check_rollover()
         self._ask_for_trimming()
+        for ledger_id, tail in list(self._log.tails.items()):
+            if not tail.entries and ledger_id != self._log.ledgers.last.ledger_id:
+                del self._log.tails[ledger_id]
 
     # --- end --------------------------------------------------------------------------------------
 
@@ -291,19 +304,24 @@ class ManagedLedger:
 
         async def recover(name: str) -> None:
             async with turns:
-                found = await CursorStore.recover(self._log, name)
-            if found is None:
-                return
-            store, snapshot = found
-            state = CursorState(self._log.ledgers, self._log.existing_place(snapshot.mark_delete))
-            state.restore(snapshot.acked, snapshot.batches)
-            state.rewind()
-            self._add_durable(name, state, store, snapshot.properties)
+                await self._recover_cursor(name)
 
         names = await self._log.catalog.cursor_names()
         for outcome in await asyncio.gather(*map(recover, names), return_exceptions=True):
             if outcome is not None:
                 raise outcome
+
+    async def _recover_cursor(self, name: str) -> bool:
+        """Take a cursor over from its last owner; False when there is none of this name."""
+        found = await CursorStore.recover(self._log, name)
+        if found is None:
+            return False
+        store, snapshot = found
+        state = CursorState(self._log.ledgers, self._log.existing_place(snapshot.mark_delete))
+        state.restore(snapshot.acked, snapshot.batches)
+        state.rewind()
+        self._add_durable(name, state, store, snapshot.properties)
+        return True
 
     def _add_durable(self, name: str, state: CursorState, store: CursorStore, properties: Mapping[str, int]) -> Cursor:
         cursor = Cursor(

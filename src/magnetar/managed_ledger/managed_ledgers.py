@@ -19,6 +19,7 @@ from magnetar.managed_ledger.ledger_record import LedgerRecord
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener, Surroundings
+from magnetar.managed_ledger.read_budget import ReadBudget
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
@@ -39,7 +40,8 @@ class ManagedLedgers:
         self._settings = settings
         self._tasks = tasks
         self.cache = EntryCache(settings.cache_bytes_max, settings.cache_eviction_share)
-        self._around = Surroundings(ledgers, clock, tasks, self.cache)
+        budget = ReadBudget(settings.read_bytes_in_flight_max)
+        self._around = Surroundings(ledgers, clock, tasks, self.cache, budget)
         self._open: dict[str, ManagedLedger] = {}
         self._opening: dict[str, None] = {}
         self._upkeep: asyncio.Task[None] | None = None
@@ -82,8 +84,11 @@ class ManagedLedgers:
         return found is not None and not self._is_going(found.value)
 
     async def names(self, prefix: str) -> list[str]:
-        """The logs directly below a prefix such as `tenant/namespace/persistent`, sorted."""
-        return [name for name in await names_below(self._store, prefix) if await self.exists(name)]
+        """The logs directly below a prefix such as `tenant/namespace/persistent`, sorted.
+
+        One call however many there are, so a log whose deletion a crash has stopped is among them until it is finished.
+        """
+        return await names_below(self._store, prefix)
 
     async def delete(self, name: str) -> None:
         """Delete a log with all its ledgers and cursors; nothing happens when it is absent. Open or not."""

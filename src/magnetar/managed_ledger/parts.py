@@ -16,6 +16,7 @@ from magnetar.managed_ledger.catalog import Catalog
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.ledger_tail import LedgerTail
+from magnetar.managed_ledger.read_budget import ReadBudget
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.bookkeeper.digest import DIGEST_BYTES, DigestType
@@ -35,13 +36,16 @@ class PersistListener(Protocol):
 class Surroundings:
     """What every managed ledger of a process shares."""
 
-    __slots__ = ("cache", "clock", "ledgers", "tasks")
+    __slots__ = ("cache", "clock", "ledgers", "read_budget", "tasks")
 
-    def __init__(self, ledgers: Ledgers, clock: WallClock, tasks: Tasks, cache: EntryCache) -> None:
+    def __init__(
+        self, ledgers: Ledgers, clock: WallClock, tasks: Tasks, cache: EntryCache, read_budget: ReadBudget
+    ) -> None:
         self.ledgers = ledgers
         self.clock = clock
         self.tasks = tasks
         self.cache = cache
+        self.read_budget = read_budget
 
 
 class LogParts:
@@ -56,6 +60,7 @@ class LogParts:
         "name",
         "on_fenced",
         "on_ledger_ended",
+        "read_budget",
         "settings",
         "tails",
         "tasks",
@@ -69,6 +74,7 @@ class LogParts:
         self.client = around.ledgers
         self.tasks = around.tasks
         self.cache = around.cache
+        self.read_budget = around.read_budget
         self.ledgers = LedgerList()
         # By ledger: the newest entries, of the ledger that is written and of those before it that are still cached.
         self.tails: dict[int, LedgerTail] = {}

@@ -6,8 +6,9 @@ Assembles.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.errors import MagnetarError
@@ -20,6 +21,8 @@ from tests.unit.ledger.cluster import QUICK, Cluster
 from tests.unit.ledger.faulty_store import Fault, FaultyStore
 
 NAME = "public/default/persistent/topic"
+
+Result = TypeVar("Result")
 
 SETTINGS = ManagedLedgerSettings(
     rollover_age_min_ms=0,
@@ -89,6 +92,10 @@ class Publisher:
                 self._told.clear()
                 await self._told.wait()
 
+    async def outcome(self) -> None:
+        """Wait until everything was persisted, or has failed."""
+        await self.until(lambda: not self.waiting or bool(self.failures))
+
     async def rest(self) -> None:
         """Wait until nothing is on its way."""
         await self.until(lambda: not self.waiting)
@@ -140,6 +147,17 @@ class World:
         """Every ledger on record, whoever it belongs to."""
         catalog = self.cluster.client("auditor").ledgers.catalog
         return {ledger_id async for ledger_id in catalog.ledger_ids()}
+
+
+async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
+    """Call again while the weather is bad."""
+    for _ in range(100):
+        try:
+            return await call()
+        except MagnetarError as error:
+            if not error.retryable:
+                raise
+    raise AssertionError("the weather does not get better")
 
 
 async def read_all(ledger: ManagedLedger, start: Position = EARLIEST, entries_max: int = 7) -> dict[Position, bytes]:

@@ -6,18 +6,17 @@ Carries.
 
 import asyncio
 import random
+from functools import partial
 
 import pytest
 
 from magnetar.errors import LedgerFenced, PersistenceFailed, TooManyRequests
 from magnetar.ids import Position
-from magnetar.managed_ledger.catalog import ROOT
 from magnetar.wire.bookkeeper.codes import ReturnCode
 from tests.conftest import RunOnLoop
 from tests.simulation.world.model_bookie import Weather
 from tests.unit.ledger.cluster import settle
-from tests.unit.managed_ledger.owners import NAME, World, read_all
-
+from tests.unit.managed_ledger.owners import NAME, World, patiently, read_all
 
 
 def test_what_a_failed_ledger_does_not_hold_is_appended_again_in_order(loop_run: RunOnLoop) -> None:
@@ -223,7 +222,7 @@ def test_a_ledger_says_whose_it_is(loop_run: RunOnLoop) -> None:
         owner = world.owner()
         ledger = await owner.open()
         known = await owner.client.ledgers.catalog.load(ledger.ledgers.last.ledger_id)
-        assert dict(known.record.custom) == {
+        assert known.record.custom == {
             "application": b"pulsar",
             "component": b"managed-ledger",
             "pulsar/managed-ledger": NAME.encode(),
@@ -251,22 +250,23 @@ def test_owners_that_come_and_go_in_bad_weather_keep_order_and_lose_nothing(seed
         for reign in range(4):
             owner = world.owner()
             owners.append(owner)
-            ledger = await owner.open()
-            assert {p: b for p, b in (await read_all(ledger)).items() if p in told} == told
+            ledger = await patiently(owner.open)
+            found = await patiently(partial(read_all, ledger))
+            assert {p: b for p, b in found.items() if p in told} == told
             for turn in range(draw.randint(1, 6)):
                 sent += owner.publisher.append_many(draw.randint(1, 12), f"r{reign}t{turn}")
                 if draw.random() < 0.5:
-                    await owner.publisher.until(lambda: not owner.publisher.waiting or bool(owner.publisher.failures))
+                    await owner.publisher.outcome()
             if draw.random() < 0.5:
-                await owner.publisher.until(lambda: not owner.publisher.waiting or bool(owner.publisher.failures))
+                await owner.publisher.outcome()
             if draw.random() < 0.5:
                 await owner.die()
             told.update(owner.publisher.persisted)
         heir = world.owner()
-        ledger = await heir.open()
+        ledger = await patiently(heir.open)
         for owner in owners:
             told.update(owner.publisher.persisted)
-        found = await read_all(ledger)
+        found = await patiently(partial(read_all, ledger))
         assert {position: found.get(position) for position in told} == told
         order = [sent.index(body) for body in found.values()]
         assert order == sorted(order), "an append overtook another"
@@ -274,10 +274,7 @@ def test_owners_that_come_and_go_in_bad_weather_keep_order_and_lose_nothing(seed
         ledger.ledgers.check()
         for owner in owners:
             await owner.die()
-        await heir.close()
+        await heir.die()
         world.check()
 
     asyncio.run(scenario())
-
-
-__all__ = ["ROOT"]

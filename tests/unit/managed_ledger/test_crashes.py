@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from magnetar.errors import MagnetarError
-from magnetar.ids import EARLIEST, Position
 from magnetar.managed_ledger.catalog import ROOT
 from magnetar.managed_ledger.cursor_record import CursorRecord
 from magnetar.managed_ledger.ledger_record import LedgerRecord
@@ -57,7 +56,7 @@ async def publish_ack_and_trim(owner: Owner) -> None:
     goer = await ledger.open_cursor("goer", initial="earliest")
     for turn in range(4):
         owner.publisher.append_many(6, f"t{turn}")
-        await owner.publisher.until(lambda: not owner.publisher.waiting or bool(owner.publisher.failures))
+        await owner.publisher.outcome()
         if owner.publisher.failures:
             raise owner.publisher.failures[0]
         positions = sorted(owner.publisher.persisted)
@@ -77,7 +76,7 @@ async def make_and_delete(owner: Owner) -> None:
     ledger = await owner.open()
     cursor = await ledger.open_cursor("sub", initial="earliest")
     owner.publisher.append_many(8)
-    await owner.publisher.until(lambda: not owner.publisher.waiting or bool(owner.publisher.failures))
+    await owner.publisher.outcome()
     cursor.ack(min(owner.publisher.persisted))
     await cursor.flush()
     await owner.logs.delete(NAME)
@@ -85,7 +84,7 @@ async def make_and_delete(owner: Owner) -> None:
 
 async def run_with_fault(world: World, scenario: Scenario, fault: NthCall) -> Owner:
     owner = world.owner(fault)
-    running = asyncio.ensure_future(scenario(owner))  # type: ignore[arg-type]
+    running = asyncio.ensure_future(scenario(owner))
     dying = asyncio.ensure_future(fault.reached.wait())
     if isinstance(fault, MortalStoreFault):
         await asyncio.wait({running, dying}, return_when=asyncio.FIRST_COMPLETED)
@@ -143,8 +142,7 @@ async def check_afterwards(world: World, dead: Owner) -> None:
     assert {position: found[position] for position in kept} == kept
     for position in told:
         assert position > first or position <= dead.publisher.acked, f"{position} was trimmed unacked"
-    order = [body for body in found.values()]
-    assert len(order) == len(set(order)), "a second copy"
+    assert len(found) == len(set(found.values())), "a second copy"
     keeper = ledger.cursors.get("keeper")
     if keeper is not None:
         assert keeper.mark_delete >= min(dead.publisher.acked, ledger.last_confirmed)
@@ -203,6 +201,3 @@ def test_a_deletion_that_stops_at_any_call_is_finished_by_the_next(kind: str) ->
             world.check()
 
     asyncio.run(sweep())
-
-
-__all__ = ["EARLIEST", "Position"]

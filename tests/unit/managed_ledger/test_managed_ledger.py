@@ -4,6 +4,8 @@
 Carries.
 """
 
+from itertools import pairwise
+
 import pytest
 
 from magnetar.errors import ServiceNotReady, TopicNotFound, TopicTerminated
@@ -65,7 +67,7 @@ def test_a_full_ledger_is_rolled_and_reads_cross_over(loop_run: RunOnLoop) -> No
         assert len({position.ledger_id for position in owner.publisher.persisted}) > 4
         assert await read_all(ledger) == owner.publisher.persisted
         positions = sorted(owner.publisher.persisted)
-        for before, after in zip(positions, positions[1:], strict=False):
+        for before, after in pairwise(positions):
             assert ledger.next_position(before) == after
             assert ledger.previous_position(after) == before
         assert ledger.entries_between(positions[3], positions[60]) == 57
