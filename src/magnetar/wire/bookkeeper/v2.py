@@ -151,6 +151,11 @@ def encode_auth(message: AuthMessage) -> bytes:
 
 def decode_request(packet: bytes) -> Request:
     """Raises BadCommand for an unknown operation or too few bytes; `read_packet_header` tells what was meant."""
+    if len(packet) >= _ADD_IDS.size:  # adds first: nearly every packet is one
+        header, master_key, ledger_id, entry_id = _ADD_IDS.unpack_from(packet)
+        if header & ~0xFFFF == _ADD_HEADER:
+            entry = packet[_ADD_FRONT_BYTES:]
+            return AddRequest(PROTOCOL_VERSION, header & 0xFFFF, master_key, ledger_id, entry_id, entry)
     version, operation, flags = read_packet_header(packet)
     if operation == _OP_ADD:
         if len(packet) < _ADD_IDS.size:
@@ -219,6 +224,10 @@ def encode_refusal(packet: bytes, code: int) -> bytes:
 
 def decode_response(packet: bytes) -> Response:
     """Raises BadCommand for an unknown operation, too few bytes, or entries that overrun the packet."""
+    if len(packet) == _ANSWER.size:  # answers to adds first
+        header, code, ledger_id, entry_id = _ANSWER.unpack(packet)
+        if header == _ADD_HEADER:
+            return AddResponse(code, ledger_id, entry_id)
     _, operation, _ = read_packet_header(packet)
     if operation == _OP_AUTH:
         return AuthResponse(_auth_message(packet))

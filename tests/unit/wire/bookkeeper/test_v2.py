@@ -112,6 +112,17 @@ def test_a_run_of_answers_is_the_single_ones_in_a_row() -> None:
     assert v2.encode_add_responses(ReturnCode.OK, 7, 3, 2) == b""
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_adds_of_every_version_are_read_alike(version: int) -> None:
+    entry = EntryPacker(9, DigestType.DUMMY, b"").pack(4, 3, 10, [b"body"])
+    flags = RequestFlag.RECOVERY_ADD if version else RequestFlag.NONE
+    packet = v2.packet_header(Operation.ADD, flags, version).to_bytes(4, "big") + KEY + entry
+    assert v2.decode_request(packet) == v2.AddRequest(version, flags, KEY, 9, 4, entry)
+    answer = v2.encode_add_response(ReturnCode.OK, 9, 4, version)
+    assert v2.read_packet_header(packet_of(answer)) == (version, Operation.ADD, 0)
+    assert v2.decode_response(packet_of(answer)) == v2.AddResponse(0, 9, 4)
+
+
 def test_a_header_of_the_first_version_is_the_operation_alone() -> None:
     assert v2.read_packet_header(b"\x00\x00\x00\x02") == (0, Operation.READ, 0)
     assert v2.packet_header(Operation.READ, 1, 0) == 2
