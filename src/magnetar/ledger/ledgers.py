@@ -46,7 +46,7 @@ class Ledgers:
         self.catalog = LedgerCatalog(store, random, settings)
         self.channels = channels
         self._clock = clock
-        self._parts = LedgerParts(self.catalog, channels, placement, random, tasks, settings)
+        self.parts = LedgerParts(self.catalog, channels, placement, random, tasks, settings)
 
     async def reserve_id(self) -> int:
         """An id for `create`, so that it can be written down before the ledger exists. It need not be used."""
@@ -68,7 +68,7 @@ class Ledgers:
         quorum = Quorum(ensemble_size, write_quorum, ack_quorum)
         if not quorum.is_valid():
             raise BadSetting(f"{quorum}: needed is ensemble size >= write quorum >= ack quorum >= 1.")
-        ensemble = self._parts.placement.ensemble(quorum, affinity=affinity_of(custom_metadata))
+        ensemble = self.parts.placement.ensemble(quorum, affinity=affinity_of(custom_metadata))
         created_ms = self._clock.now_ms()
 
         def record(ledger_id: int, token: int) -> LedgerRecord:
@@ -83,7 +83,7 @@ class Ledgers:
                 custom=dict(custom_metadata),
             )
 
-        return LedgerWriter(await self.catalog.create(record, ledger_id), self._parts, listener)
+        return LedgerWriter(await self.catalog.create(record, ledger_id), self.parts, listener)
 
     async def open(self, ledger_id: int, *, password: bytes) -> LedgerReader:
         """The ledger, closed: when it is not, its writer is fenced and its end is found, written back and recorded.
@@ -92,12 +92,12 @@ class Ledgers:
         """
         known = await self._load(ledger_id, password)
         if not known.record.is_closed:
-            known = await Recoverer(known, self._parts).recover()
-        return LedgerReader(known, self._parts)
+            known = await Recoverer(known, self.parts).recover()
+        return LedgerReader(known, self.parts)
 
     async def open_without_recovery(self, ledger_id: int, *, password: bytes) -> LedgerReader:
         """The ledger as it is; an open one can be read up to what `read_last_confirmed` says; its writer goes on."""
-        return LedgerReader(await self._load(ledger_id, password), self._parts)
+        return LedgerReader(await self._load(ledger_id, password), self.parts)
 
     async def delete(self, ledger_id: int) -> None:
         """Forget the ledger; bookies collect its entries later. NoSuchLedger when it is not on record."""

@@ -7,6 +7,7 @@ Carries.
 """
 
 import asyncio
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -24,10 +25,12 @@ _ENTRY_BYTES_GUESS: Final = 1024
 
 
 class ReplicaReads:
-    __slots__ = ("_entry_bytes", "_packer", "_parts", "_preferred")
+    __slots__ = ("_avoided", "_entry_bytes", "_packer", "_parts", "_preferred")
 
-    def __init__(self, packer: EntryPacker, parts: LedgerParts) -> None:
+    def __init__(self, packer: EntryPacker, parts: LedgerParts, avoided: Collection[str] = ()) -> None:
         self._packer = packer
+        # Bookies that are asked last.
+        self._avoided = frozenset(avoided)
         self._parts = parts
         # Where a sticky reader begins in an ensemble, so that one bookie's read-ahead serves it; moves on failure.
         self._preferred = int(parts.chance.random() * 2**16)
@@ -52,6 +55,9 @@ class ReplicaReads:
         return quorum.write_set(entry_id)
 
     # --- private ------------------------------------------------------------------------------
+
+    def _members(self, quorum: Quorum, segment: Segment, entry_id: int) -> list[int]:
+        return sorted(self.order(quorum, entry_id), key=lambda member: segment.ensemble[member] in self._avoided)
 
     async def _striped(
         self, record: LedgerRecord, segment: Segment, first: int, last: int, bytes_max: int
@@ -93,7 +99,7 @@ class ReplicaReads:
         self, record: LedgerRecord, segment: Segment, first: int, last: int, bytes_max: int
     ) -> list[bytes]:
         errors: dict[str, MagnetarError] = {}
-        for member in self.order(record.quorum, first):
+        for member in self._members(record.quorum, segment, first):
             bookie = segment.ensemble[member]
             try:
                 async with asyncio.timeout(self._parts.settings.read_timeout_ms / 1000):
@@ -109,7 +115,7 @@ class ReplicaReads:
         self, record: LedgerRecord, segment: Segment, first: int, last: int, bytes_max: int
     ) -> list[bytes]:
         """Speculative: whoever is slow gets company, and the first good answer is taken."""
-        order = self.order(record.quorum, first)
+        order = self._members(record.quorum, segment, first)
         delay_ms = self._parts.settings.speculative_read_timeout_ms
         errors: dict[str, MagnetarError] = {}
         with Poll[int, list[bytes]](self._parts.tasks, self._parts.settings.read_timeout_ms) as poll:

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One auditor for the cluster: BookKeeper's election, by ephemeral sequential votes of which the lowest wins.
+
+Owns this candidate's vote. Whoever is elected may for a moment believe so beside another (a session that dies slowly):
+what an auditor writes is merged or guarded by version, so two do no harm.
+Carries.
+"""
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from google.protobuf import text_format
+
+from magnetar.errors import MetadataError
+from magnetar.ledger.paths import AUDITOR_ELECTION
+from magnetar.metadata.store import Change, MetadataStore, SessionEvent
+from magnetar.wire.proto.ledger_formats_pb2 import AuditorVoteFormat
+
+_VOTE: Final = "V_"
+RECHECK_MS: Final = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+class AuditorElection:
+    __slots__ = ("_owner", "_store", "_unwatch", "_vote", "_wake", "is_elected")
+
+    def __init__(self, store: MetadataStore, owner: str) -> None:
+        self.is_elected = False
+        self._store = store
+        self._owner = owner
+        self._vote: str | None = None
+        self._wake = asyncio.Event()
+        self._unwatch = (
+            store.watch(AUDITOR_ELECTION, self._on_change),
+            store.watch_session(self._on_session),
+        )
+
+    async def until_elected(self) -> None:
+        while not await self.look():
+            await self._changed()
+
+    async def until_lost(self) -> None:
+        while await self.look():
+            await self._changed()
+
+    async def look(self) -> bool:
+        """Vote if need be, and say whether the vote is the lowest."""
+        try:
+            votes = await votes_of(self._store)
+            if self._vote is None or self._vote not in votes:
+                self._vote = None
+                value = text_format.MessageToString(AuditorVoteFormat(bookieId=self._owner)).encode()
+                path = f"{AUDITOR_ELECTION}/{_VOTE}"
+                stored = await self._store.put(path, value, ephemeral=True, sequential=True)
+                self._vote = stored.path.rpartition("/")[2]
+                votes = await votes_of(self._store)
+            self.is_elected = votes[:1] == [self._vote]
+        except MetadataError as error:
+            _log.warning("the auditor's election cannot be read: %s", error)
+            self.is_elected = False
+        return self.is_elected
+
+    async def withdraw(self) -> None:
+        for end in self._unwatch:
+            end()
+        self.is_elected = False
+        if self._vote is not None:
+            with contextlib.suppress(MetadataError):
+                await self._store.delete(f"{AUDITOR_ELECTION}/{self._vote}")
+            self._vote = None
+
+    def _on_change(self, change: Change) -> None:
+        self._wake.set()
+
+    def _on_session(self, event: SessionEvent) -> None:
+        if event is not SessionEvent.RECONNECTED:
+            self.is_elected = False
+        self._wake.set()
+
+    async def _changed(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RECHECK_MS / 1000):
+                await self._wake.wait()
+        self._wake.clear()
+
+
+async def votes_of(store: MetadataStore) -> list[str]:
+    """The names of the votes, lowest first."""
+    names = [name for name in await store.children(AUDITOR_ELECTION) if name.startswith(_VOTE)]
+    return sorted(names, key=lambda name: int(name[len(_VOTE) :]))
+
+
+async def current_auditor(store: MetadataStore) -> str | None:
+    """Who audits now, as `whoisauditor` prints it; None when nobody does."""
+    for vote in await votes_of(store):
+        record = await store.get(f"{AUDITOR_ELECTION}/{vote}")
+        if record is not None:
+            return text_format.Parse(record.value.decode(), AuditorVoteFormat()).bookieId
+    return None
