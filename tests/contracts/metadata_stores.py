@@ -6,19 +6,24 @@ over all of them.
 """
 
 import asyncio
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Generic, TypeVar
 
+from kazoo.client import KazooClient
+
 from magnetar.config.metadata import MetadataSettings
 from magnetar.metadata.durable_tree import DurableTree
 from magnetar.metadata.embedded import EmbeddedStore
 from magnetar.metadata.memory import MemoryStore, MemoryTree
 from magnetar.metadata.store import Change, MetadataStore, SessionEvent
+from magnetar.metadata.zookeeper import ZooKeeperStore
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.real_disk import RealDisk
+from tests.contracts.zookeeper_server import zookeeper_server
 from tests.simulation.world.metadata_model import MetadataModel, ModelStore
 
 T = TypeVar("T")
@@ -105,6 +110,28 @@ class ModelPlace(Place):
         end()
 
 
+class ZooKeeperPlace(Place):
+    """A chroot of its own for each test, on one server for all."""
+
+    async def start(self) -> None:
+        self.hosts = f"{zookeeper_server()}/{uuid.uuid4().hex}"
+
+    async def open_session(self) -> MetadataStore:
+        return await ZooKeeperStore.open(self.hosts, MetadataSettings(session_timeout_ms=4_000))
+
+    async def expire(self, store: MetadataStore) -> None:
+        """Whoever joins a session by its id and password can end it for everybody."""
+        assert isinstance(store, ZooKeeperStore)
+        events: Seen[SessionEvent] = Seen()
+        end = store.watch_session(events)
+        twin = KazooClient(hosts=self.hosts, client_id=store._client._kazoo.client_id)
+        await asyncio.to_thread(twin.start)
+        await asyncio.to_thread(twin.stop)
+        await asyncio.to_thread(twin.close)
+        await events.until_holds(SessionEvent.REESTABLISHED)
+        end()
+
+
 class Seen(Generic[T]):
     """A listener that remembers, and on which a test can wait."""
 
@@ -129,5 +156,10 @@ class Seen(Generic[T]):
 
 SeenChanges = Seen[Change]
 
-PLACES: dict[str, type[Place]] = {"memory": MemoryPlace, "embedded": EmbeddedPlace, "model": ModelPlace}
-EXPIRING: dict[str, type[Place]] = {"memory": MemoryPlace, "model": ModelPlace}
+PLACES: dict[str, type[Place]] = {
+    "memory": MemoryPlace,
+    "embedded": EmbeddedPlace,
+    "model": ModelPlace,
+    "zookeeper": ZooKeeperPlace,
+}
+EXPIRING: dict[str, type[Place]] = {"memory": MemoryPlace, "model": ModelPlace, "zookeeper": ZooKeeperPlace}

@@ -26,6 +26,13 @@ async def open_store(url: str, *, disk: Disk, clock: WallClock, settings: Metada
             if not rest:
                 raise BadSetting(f"metadata URL {url!r} names no directory: write embedded:DIR")
             return await EmbeddedStore.open(disk, rest, clock=clock, settings=settings)
+        case "zk":
+            if not rest:
+                raise BadSetting(f"metadata URL {url!r} names no server: write zk:HOST:2181/CHROOT")
+            # Imported here: kazoo costs every start a tenth of a second, and most have no ZooKeeper.
+            from magnetar.metadata.zookeeper import ZooKeeperStore
+
+            return await ZooKeeperStore.open(rest, settings)
         case "etcd" | "oxia" | "rocksdb":
             raise BadSetting(f"metadata URL {url!r}: {scheme} is not supported by this version; use one of {EXAMPLES}")
         case _:

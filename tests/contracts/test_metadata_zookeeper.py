@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is particular to ZooKeeper: connections that break, chroots, servers that are not there."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from magnetar.config.metadata import MetadataSettings
+from magnetar.errors import CannotStart
+from magnetar.metadata.open import open_store
+from magnetar.metadata.store import Change, ChangeKind, SessionEvent
+from magnetar.metadata.zookeeper import ZooKeeperStore
+from magnetar.runtime.clock import SystemClock
+from magnetar.runtime.simulated_disk import SimulatedDisk
+from tests.contracts.metadata_stores import Seen, SeenChanges, ZooKeeperPlace
+from tests.contracts.zookeeper_server import zookeeper_server
+
+pytestmark = [pytest.mark.feature("F-MD-02")]
+
+
+def test_a_broken_connection_is_told_and_the_session_its_records_and_its_watches_live_on(
+    tmp_path: Path, loop_run: Callable[[Any], Any]
+) -> None:
+    async def check() -> None:
+        async with ZooKeeperPlace(tmp_path) as place:
+            one, two = await place.session(), await place.session()
+            assert isinstance(one, ZooKeeperStore)
+            events: Seen[SessionEvent] = Seen()
+            changes = SeenChanges()
+            one.watch_session(events)
+            one.watch("/w", changes)
+            await one.put("/mine", b"", ephemeral=True)
+            session = one._client.session
+            one._client._kazoo._connection._socket.shutdown(socket.SHUT_RDWR)
+            await events.until_holds(SessionEvent.DISCONNECTED, SessionEvent.RECONNECTED)
+            assert SessionEvent.LOST not in events.items
+            assert one._client.session == session
+            # What may have been missed is told as a change of the prefix.
+            await changes.until_holds(Change(ChangeKind.CHILDREN_CHANGED, "/w"))
+            await two.put("/w/after", b"")
+            await changes.until_holds(Change(ChangeKind.CREATED, "/w/after"))
+            assert await two.exists("/mine")
+            assert (await one.put("/mine", b"2", ephemeral=True)).version == 1
+
+    loop_run(check())
+
+
+def test_a_chroot_is_made_and_nothing_leaves_it(loop_run: Callable[[Any], Any]) -> None:
+    server = zookeeper_server()
+
+    async def check() -> None:
+        store = await open_store(
+            f"zk:{server}/tenants/one", disk=SimulatedDisk(), clock=SystemClock(), settings=MetadataSettings()
+        )
+        changes = SeenChanges()
+        store.watch("/", changes)
+        await store.put("/a/b", b"value")
+        await changes.until_holds(Change(ChangeKind.CREATED, "/a/b"), Change(ChangeKind.CHILDREN_CHANGED, "/a"))
+        assert await store.children("/") == ["a"]
+        stored = await store.put("/a/n-", b"", sequential=True)
+        assert stored.path.startswith("/a/n-")
+        plain = KazooClient(hosts=server)
+        await asyncio.to_thread(plain.start)
+        value, _ = await asyncio.to_thread(plain.get, "/tenants/one/a/b")
+        assert value == b"value"
+        await asyncio.to_thread(plain.stop)
+        await asyncio.to_thread(plain.close)
+        await store.delete_recursive("/a")
+        await store.close()
+
+    loop_run(check())
+
+
+def test_no_server_is_one_sentence(loop_run: Callable[[Any], Any]) -> None:
+    async def check() -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            host = f"127.0.0.1:{unused.getsockname()[1]}"
+            with pytest.raises(CannotStart, match=f"no ZooKeeper at {host}"):
+                await ZooKeeperStore.open(host, MetadataSettings(operation_timeout_ms=300))
+
+    loop_run(check())
