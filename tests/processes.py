@@ -103,6 +103,10 @@ class StandaloneProcess:
         self._process.terminate()
         return self._process.wait(limit_s)
 
+    def wait(self, limit_s: float = 30.0) -> int:
+        assert self._process is not None
+        return self._process.wait(limit_s)
+
     def log_tail(self) -> str:
         return self.log_path.read_text(errors="replace")[-4000:]
 

@@ -22,7 +22,9 @@ class Publishing:
     def __init__(self, client: pulsar.Client, topic: str) -> None:
         self.sent: list[str] = []
         self.acknowledged: dict[str, float] = {}
-        self._producer = client.create_producer(topic, send_timeout_millis=0, max_pending_messages=500, block_if_queue_full=True)
+        self._producer = client.create_producer(
+            topic, send_timeout_millis=0, max_pending_messages=500, block_if_queue_full=True
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -10,18 +10,25 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from random import SystemRandom
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
-from magnetar.errors import BadSetting, CannotStart, DiskFull
+from magnetar.errors import BadSetting, CannotStart, DataDirectoryInUse, DiskFull
+from magnetar.runtime.chance import fresh_seed, stream
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.log import start_logging
 from magnetar.runtime.loop import Process, run
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.standalone.standalone import Standalone
 
-MARKER = "magnetar-standalone"
+MARKER: Final = "magnetar-standalone"
+REASONS: Final = {
+    errno.EACCES: "there is no permission to write in it",
+    errno.EROFS: "it is on a read-only file system",
+    errno.ENOSPC: "no space is left there",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EEXIST: "it is a file",
+}
 
 
 class StandaloneFlags(NamedTuple):
@@ -48,7 +55,7 @@ def run_standalone(flags: StandaloneFlags) -> int:
                 disk,
                 settings,
                 clock=SystemClock(),
-                random=SystemRandom(),
+                random=stream(fresh_seed(), "standalone"),
                 on_failed=lambda error: process.fail("standalone", error),
             )
             try:
@@ -59,8 +66,14 @@ def run_standalone(flags: StandaloneFlags) -> int:
                 await standalone.stop()
         except OSError as error:
             raise _cannot_use(flags.data_dir, error) from error
+        except DataDirectoryInUse as error:
+            raise CannotStart(f"{str(error).rstrip('.')} with --data-dir") from error
+        except CannotStart as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in REASONS:
+                raise _cannot_use(flags.data_dir, error.__cause__) from error
+            raise
         except DiskFull as error:
-            raise CannotStart(f"{error} Free some, or choose another directory with --data-dir") from error
+            raise _cannot_use(flags.data_dir, OSError(errno.ENOSPC, str(error))) from error
         finally:
             await disk.close()
 
@@ -100,14 +113,7 @@ def _prepare_directory(directory: Path, wipe: bool) -> None:
 
 
 def _cannot_use(directory: str, error: OSError) -> CannotStart:
-    reasons = {
-        errno.EACCES: "there is no permission to write in it",
-        errno.EROFS: "it is on a read-only file system",
-        errno.ENOSPC: "no space is left there",
-        errno.ENOTDIR: "a part of the path is a file",
-        errno.EEXIST: "it is a file",
-    }
-    reason = reasons.get(error.errno or 0, error.strerror or str(error))
+    reason = REASONS.get(error.errno or 0, error.strerror or str(error))
     return CannotStart(f"The data directory {directory} cannot be used: {reason}; choose another with --data-dir")
 
 
