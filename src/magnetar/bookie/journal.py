@@ -121,7 +121,11 @@ class Journal:
             sync=settings.journal_sync,
         )
         journal._append_file_header(first)
-        await journal.durable()
+        try:
+            await journal.durable()
+        except BaseException:
+            await journal._log.close()
+            raise
         return journal
 
     # --- appending --------------------------------------------------------------------------

@@ -57,20 +57,15 @@ async def rebuild_index(directory: LedgerDirectory) -> int:
 async def doubt_everything(table: LedgerTable, directories: Sequence[LedgerDirectory]) -> int:
     """Put every ledger known here into limbo; returns how many. Durable with the next checkpoint."""
     table.doubt()
-    count = 0
     for directory in directories:
         for ledger_id in await directory.index.ledger_ids():
-            state = table.states.get(ledger_id)
-            if state is None:
-                data = await directory.index.ledger(ledger_id)
-                if data is None or table.is_deleted(ledger_id):
-                    continue
-                state = decode_state(ledger_id, data)
-                table.keep(state)
-            count += _enter_limbo(table, state)
-    for state in list(table.states.values()):
-        count += _enter_limbo(table, state)
-    return count
+            data = None if ledger_id in table.states else await directory.index.ledger(ledger_id)
+            if data is not None and not table.is_deleted(ledger_id):
+                table.keep(decode_state(ledger_id, data))
+    for state in table.states.values():
+        state.enter_limbo()
+        table.note_change(state)
+    return len(table.states)
 
 
 async def settle(table: LedgerTable, directories: Sequence[LedgerDirectory], existing: Iterable[int]) -> int:
@@ -84,14 +79,6 @@ async def settle(table: LedgerTable, directories: Sequence[LedgerDirectory], exi
             count += 1
     table.stop_doubting()
     return count
-
-
-def _enter_limbo(table: LedgerTable, state: LedgerState) -> int:
-    if state.limbo:
-        return 0
-    state.enter_limbo()
-    table.note_change(state)
-    return 1
 
 
 def _lost_state(ledger_id: int) -> LedgerState:
