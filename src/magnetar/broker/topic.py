@@ -30,7 +30,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.names import TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
-from magnetar.wire import broker_entry
+from magnetar.wire.broker_entry import BrokerEntryEncoder
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +61,7 @@ class Topic:
         self._on_failed = on_failed
         self._closing = False
         self._wake_scheduled = False
+        self._prefixes = BrokerEntryEncoder()
         # What was appended and is not yet persisted, oldest first: producer, sequence id, highest sequence id,
         # bytes, messages.
         self._waiting: deque[tuple[Producer, int, int, int, int]] = deque()
@@ -101,7 +102,7 @@ class Topic:
             )
         self._refuse_when_closing()
         index = self.last_index + messages
-        self.managed_ledger.append((broker_entry.encode(self._clock.now_ms(), index), payload), messages)
+        self.managed_ledger.append((self._prefixes.encode(self._clock.now_ms(), index), payload), messages)
         self.last_index = index
         self._waiting.append((producer, sequence_id, highest_sequence_id, size, messages))
         producer.pending += 1

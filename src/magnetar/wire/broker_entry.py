@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from magnetar.errors import BadFrame
 from magnetar.wire.proto.pulsar_api_pb2 import BrokerEntryMetadata
+from magnetar.wire.varint import LAST, MORE
 from magnetar.wire.varint import encode as varint
 
 Buffer: TypeAlias = bytes | memoryview
@@ -29,6 +30,37 @@ def encode(broker_timestamp_ms: int | None, index: int | None) -> bytes:
     if index is not None:
         metadata += b"\x10" + varint(index)
     return MAGIC + len(metadata).to_bytes(4, "big") + metadata
+
+
+class BrokerEntryEncoder:
+    """The same for one topic's entries in turn: what did not change since the last entry is not encoded again."""
+
+    __slots__ = ("_fronts", "_high", "_high_part", "_timestamp_ms", "_timestamp_part")
+
+    def __init__(self) -> None:
+        self._timestamp_ms = -1
+        self._timestamp_part = b""
+        # Magic, size and timestamp, by how many bytes the index takes.
+        self._fronts: dict[int, bytes] = {}
+        self._high = -1
+        self._high_part = b""
+
+    def encode(self, broker_timestamp_ms: int, index: int) -> bytes:
+        if broker_timestamp_ms != self._timestamp_ms:
+            self._timestamp_ms = broker_timestamp_ms
+            self._timestamp_part = b"\x08" + varint(broker_timestamp_ms) + b"\x10"
+            self._fronts.clear()
+        high = index >> 7
+        if high != self._high:
+            self._high = high
+            self._high_part = varint(high) if high else b""
+        encoded = MORE[index & 127] + self._high_part if high else LAST[index]
+        front = self._fronts.get(len(encoded))
+        if front is None:
+            size = len(self._timestamp_part) + len(encoded)
+            front = MAGIC + size.to_bytes(4, "big") + self._timestamp_part
+            self._fronts[len(encoded)] = front
+        return front + encoded
 
 
 def message_start(entry: Buffer) -> int:

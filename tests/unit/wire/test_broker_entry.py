@@ -46,3 +46,11 @@ def test_broker_metadata_that_lies_is_a_bad_frame(rest: bytes) -> None:
 def test_broker_metadata_that_cannot_be_parsed_is_a_bad_frame() -> None:
     with pytest.raises(BadFrame, match="cannot be parsed"):
         broker_entry.read(b"\x0e\x02\x00\x00\x00\x02\xff\xff")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**45), st.integers(0, 2**63 - 1)), min_size=1))
+def test_an_encoder_for_a_topic_writes_the_same_bytes(entries: list[tuple[int, int]]) -> None:
+    encoder = broker_entry.BrokerEntryEncoder()
+    for timestamp_ms, index in entries:
+        assert encoder.encode(timestamp_ms, index) == broker_entry.encode(timestamp_ms, index)
+        assert encoder.encode(timestamp_ms, index + 1) == broker_entry.encode(timestamp_ms, index + 1)
