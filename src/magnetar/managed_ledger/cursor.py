@@ -188,19 +188,8 @@ class Cursor:
 
     async def flush(self) -> None:
         """Save the present state now; returns when it is durable. Nothing happens for a cursor that is not durable."""
-        store = self._store
-        if store is None:
-            return
         async with self._saving:
-            if self.is_saved or self._is_closed:
-                return
-            try:
-                await store.save(self._snapshot)
-            except (BadVersion, LedgerFenced) as error:
-                fenced = LedgerFenced(f"Cursor {self.name} of {self._log.name} has another owner now: {error}")
-                self._log.on_fenced(fenced)
-                raise fenced from error
-            self._took_over(store)
+            await self._save()
 
     async def set_user_properties(self, properties: Mapping[str, str]) -> None:
         if self._store is None:
@@ -248,6 +237,18 @@ class Cursor:
         state = self.state
         return CursorSnapshot(state.mark_delete, state.acked, state.batches, self.properties), state.changes
 
+    async def _save(self) -> None:
+        store = self._store
+        if store is None or self.is_saved or self._is_closed:
+            return
+        try:
+            await store.save(self._snapshot)
+        except (BadVersion, LedgerFenced) as error:
+            fenced = LedgerFenced(f"Cursor {self.name} of {self._log.name} has another owner now: {error}")
+            self._log.on_fenced(fenced)
+            raise fenced from error
+        self._took_over(store)
+
     def _took_over(self, store: CursorStore) -> None:
         self._saved_changes = store.saved_changes
         self._saved_at_s = self._loop.time()
@@ -261,8 +262,10 @@ class Cursor:
         if self._is_closed or self.is_saved:
             return
         self._scheduled = True
-        due_s = self._saved_at_s + self._log.settings.cursor_flush_interval_ms / 1000
-        self._timer = self._loop.call_later(max(0.0, due_s - self._loop.time()), self._start_saving)
+        self._timer = self._loop.call_at(max(self._loop.time(), self._due_s()), self._start_saving)
+
+    def _due_s(self) -> float:
+        return self._saved_at_s + self._log.settings.cursor_flush_interval_ms / 1000
 
     def _start_saving(self) -> None:
         self._timer = None
@@ -273,7 +276,10 @@ class Cursor:
 
     async def _save_in_turn(self) -> None:
         try:
-            await self.flush()
+            async with self._saving:
+                # If someone asked for a flush meanwhile, what came after it waits its own interval.
+                if self._loop.time() >= self._due_s():
+                    await self._save()
         except MagnetarError as error:
             _log.warning("%s: cursor %s is not saved yet: %s", self._log.name, self.name, error)
             self._saved_at_s = self._loop.time()

@@ -153,6 +153,8 @@ def decode_entry(data: bytes | memoryview) -> SavedEntry:
         info = PositionInfo.FromString(bytes(data))
     except DecodeError as error:
         raise DamagedRecord(f"An entry of {len(data)} bytes in a cursor ledger cannot be read: {error}") from error
+    if not info.IsInitialized():
+        raise DamagedRecord(f"An entry of {len(data)} bytes in a cursor ledger lacks its position")
     unknown = UnknownFieldSet(info)
     extra = {unknown[index].field_number: unknown[index].data for index in range(len(unknown))}
     if PART_FIELD in extra:

@@ -88,10 +88,8 @@ class CursorState:
         if position > self._ledgers.last_position:
             raise BadPosition(f"Position {position} is behind the last entry {self._ledgers.last_position}")
         before = self.changes
-        bits = bits_of(ack_set) if self._ledgers.contains(position) else 0
-        if bits:
-            if not self.acked.contains(*position):
-                self._ack_batch(position, ack_set)
+        if any(ack_set) and self._ledgers.contains(position) and self._ack_batch(position, ack_set):
+            # A part of the last entry stays: mark-delete stands before it.
             position = self._ledgers.previous_position(position)
         if position > self.mark_delete:
             self._move(position)

@@ -9,6 +9,7 @@ Decides.
 
 import importlib
 import zlib
+from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, TypeVar
@@ -47,6 +48,7 @@ def decode_cursor_record(data: bytes) -> ManagedCursorInfo:
 def _decode(data: bytes, message: AnyMessage) -> AnyMessage:
     try:
         message.ParseFromString(_plain(data))
+        _require_whole(message)
     except (DecodeError, StructError, zlib.error, ValueError) as error:
         name = message.DESCRIPTOR.name
         raise DamagedRecord(f"A {name} of {len(data)} bytes in the metadata store cannot be read: {error}") from error
@@ -59,6 +61,7 @@ def _plain(data: bytes) -> bytes:
     _, length = _HEAD.unpack_from(data)
     # Both records' headers have the same two fields.
     header = ManagedLedgerInfoMetadata.FromString(data[_HEAD.size : _HEAD.size + length])
+    _require_whole(header)
     size = header.uncompressedSize
     if not 0 <= size <= UNCOMPRESSED_BYTES_MAX:
         raise ValueError(f"an uncompressed size of {size} bytes is impossible")
@@ -75,11 +78,15 @@ def _decompress(compression: int, data: bytes, size: int) -> bytes:
     if compression == ZLIB:
         return zlib.decompressobj().decompress(data, size + 1)
     if compression == LZ4:
-        return _bytes(_library("lz4.block").decompress(data, uncompressed_size=size))
+        lz4 = _library("lz4.block")
+        return _bytes(lambda: lz4.decompress(data, uncompressed_size=size), lz4.LZ4BlockError)
     if compression == ZSTD:
-        return _bytes(_library("zstandard").ZstdDecompressor().decompress(data, max_output_size=size + 1))
+        zstandard = _library("zstandard")
+        decompressor = zstandard.ZstdDecompressor()
+        return _bytes(lambda: decompressor.decompress(data, max_output_size=size + 1), zstandard.ZstdError)
     if compression == SNAPPY:
-        return _bytes(_library("cramjam").snappy.decompress_raw(data))
+        cramjam = _library("cramjam")
+        return _bytes(lambda: cramjam.snappy.decompress_raw(data), cramjam.DecompressionError)
     raise ValueError(f"compression type {compression} is unknown")
 
 
@@ -87,5 +94,14 @@ def _library(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def _bytes(data: Any) -> bytes:
-    return bytes(data)
+def _bytes(decompress: Callable[[], Any], failure: type[Exception]) -> bytes:
+    try:
+        return bytes(decompress())
+    except failure as error:
+        raise ValueError(str(error)) from error
+
+
+def _require_whole(message: Message) -> None:
+    """The library takes a message without its required fields: an empty list of ledgers instead of a cut-off one."""
+    if not message.IsInitialized():
+        raise ValueError("required fields are missing")
