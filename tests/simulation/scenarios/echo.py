@@ -14,6 +14,7 @@ from tests.simulation.world.world import World
 _PORT = 7
 _SECONDS = 10.0
 _PATIENCE_S = 3.0
+_SLICE_BYTES = 20_000
 
 
 @scenario("echo")
@@ -51,7 +52,7 @@ async def _serve(node: Node) -> None:
 async def _ask_for_ever(node: Node) -> None:
     random = node.random(f"asks-{node.lives}")
     while True:
-        await _round(node.world, f"server-{random.randrange(2)}", random.randbytes(random.choice((1, 100, 50_000))))
+        await _round(node.world, f"server-{random.randrange(2)}", random.randbytes(random.choice((1, 1000, 100_000))))
         await asyncio.sleep(random.random())
 
 
@@ -62,12 +63,15 @@ async def _round(world: World, host: str, data: bytes) -> bool:
     try:
         async with asyncio.timeout(_PATIENCE_S):
             reader, writer = await asyncio.open_connection(host, _PORT)
-            writer.write(data)
             while len(back) < len(data):
-                piece = await reader.read(65_536)
-                if not piece:
-                    return False
-                back += piece
+                writer.write(data[len(back) : len(back) + _SLICE_BYTES])
+                expected = min(len(data), len(back) + _SLICE_BYTES)
+                while len(back) < expected:
+                    piece = await reader.read(65_536)
+                    if not piece:
+                        return False
+                    back += piece
+                await asyncio.sleep(0.05)
     except (OSError, TimeoutError):
         return False
     finally:

@@ -184,7 +184,7 @@ class _Producer:
                 raise ConnectionResetError("the store closed the connection")
             _, life, index, payload = line.rstrip("\n").split(" ", 3)
             self._acknowledged(payload, (int(life), int(index)))
-            await asyncio.sleep(0.05 * self._random.random())
+            await asyncio.sleep(0.03 * self._random.random())
 
     def _send(self, writer: asyncio.StreamWriter, sequence: int, payload: str) -> None:
         value = Sent(self._topic, self._node.name, sequence, payload)

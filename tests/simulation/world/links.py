@@ -18,7 +18,8 @@ class LinkSettings:
     bytes_per_s: float = 100e6
     # Bytes that may be under way or unread before the sender has to keep the rest.
     window_bytes: int = 128 * 1024
-    # Chance that a piece of a stream is cut at a random place, so that frames arrive split.
+    # Chance that a piece of a stream is cut at a random place, and that a reader gets no more than one piece at a time:
+    # together they make frames arrive split.
     split_chance: float = 0.2
     connect_patience_s: float = 20.0
 
@@ -59,8 +60,11 @@ class Links:
         delay_ms = settings.least_ms + (self._random.expovariate(1 / settings.tail_ms) if settings.tail_ms else 0.0)
         return max(sent, self._clogged_until.get(way, 0.0)) + delay_ms / 1000
 
+    def splits(self) -> bool:
+        return self._random.random() < self.settings.split_chance
+
     def piece(self, length: int) -> int:
         """How many of the bytes that could be sent travel together."""
-        if length > 1 and self._random.random() < self.settings.split_chance:
+        if length > 1 and self.splits():
             return min(length, int(2 ** self._random.uniform(0.0, length.bit_length())))
         return length

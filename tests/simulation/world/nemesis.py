@@ -11,11 +11,12 @@ could; `least` and `most` are events per virtual second.
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from magnetar.runtime.chance import stream
-from magnetar.runtime.simulated_faults import DiskFaults
+from magnetar.runtime.simulated_faults import DiskCall, DiskFaults
 from tests.simulation.world.node import Node
 
 if TYPE_CHECKING:
@@ -145,11 +146,30 @@ class Nemesis:
         return self._crash(lambda node: node.lose_power())
 
     def _crash(self, crash: Callable[[Node], None]) -> bool:
+        """Half of them at once, half aimed: at one of the next calls to the disk."""
         node = self._running_target()
         if node is None:
             return False
-        crash(node)
-        self._later(self._random.choice((0.01, 1.0, 10.0)) * self._random.random(), lambda: _restart(node))
+        faults = node.disk.kernel.faults
+        down_s = self._random.choice((0.01, 1.0, 10.0)) * self._random.random()
+        calls_left = self._random.randrange(6)
+
+        def strike() -> None:
+            crash(node)
+            self._later(down_s, lambda: _restart(node))
+
+        def on_call(call: DiskCall) -> None:
+            nonlocal calls_left
+            calls_left -= 1
+            if calls_left < 0:
+                faults.on_call = None
+                if node.is_running() and not self._healing:
+                    strike()
+
+        if faults.on_call is None and self._random.random() < 0.5:
+            faults.on_call = on_call
+        else:
+            strike()
         return True
 
     def _slow_disk(self) -> bool:
@@ -206,7 +226,8 @@ class Nemesis:
         return one, other
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
-        self._world.loop.call_later(seconds, lambda: None if self._healing else call())
+        # In an empty context: what the nemesis does must not carry the label of a process that it strikes.
+        self._world.loop.call_later(seconds, lambda: None if self._healing else call(), context=Context())
 
 
 def _restart(node: Node) -> None:

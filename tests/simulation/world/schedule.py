@@ -54,11 +54,14 @@ class Schedule:
         ranks, random = self._ranks, self._random
         if len(ranks) > _RANKS_MAX:
             ranks.clear()
+        # Before the batch is ranked, so that no lane gets two ranks in it.
+        if random.random() < _RANK_CHANGE_CHANCE * len(batch):
+            ranks[lane_of(random.choice(batch))] = random.random()
         ranked = []
         for handle in batch:
             lane = lane_of(handle)
             rank = ranks.get(lane)
-            if rank is None or random.random() < _RANK_CHANGE_CHANCE:
+            if rank is None:
                 rank = ranks[lane] = random.random()
             ranked.append((rank, handle))
         ranked.sort(key=_rank)

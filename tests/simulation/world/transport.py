@@ -45,6 +45,7 @@ class SimTransport(asyncio.Transport):
         self._eof_received = False
         # Ends.
         self._closing = False
+        self._broken = False
         self._lost = False
         # The host does not know this connection (any more), and nobody told the other end.
         self.silent = False
@@ -159,7 +160,7 @@ class SimTransport(asyncio.Transport):
     # --- receiving --------------------------------------------------------------------------------------
 
     def _will_arrive(self, when: float, piece: bytes | None) -> None:
-        if self.silent:
+        if self.silent or self._broken:
             return
         if self._lost:
             if piece is not None and self.peer is not None:
@@ -191,6 +192,9 @@ class SimTransport(asyncio.Transport):
     def _deliver_later(self) -> None:
         self._loop.call_soon(self._deliver, context=self.context)
 
+    def _has_arrived(self) -> bool:
+        return bool(self._arriving) and self._arriving[0][0] <= self._loop.time() and self.protocol is not None
+
     def _take_arrived(self) -> None:
         now = self._loop.time()
         pieces: list[bytes] = []
@@ -202,6 +206,8 @@ class SimTransport(asyncio.Transport):
                 self._receive_eof()
                 break
             pieces.append(piece)
+            if self._network.links.splits():
+                break
         self._hand_over(pieces)
 
     def _hand_over(self, pieces: list[bytes]) -> None:
@@ -246,7 +252,7 @@ class SimTransport(asyncio.Transport):
         if not self._network.links.is_open(self.peer.way):
             self._network.wait_for_way(self.peer.way, self._receive_reset_later)
         elif not self.silent and not self._lost:
-            if not self._closing and self.protocol is not None:
+            while self.is_reading() and self._has_arrived():
                 self._take_arrived()
             self._arriving.clear()
             self._lose(ConnectionResetError(104, "Connection reset by peer"))
@@ -274,6 +280,7 @@ class SimTransport(asyncio.Transport):
             kept.append((when, piece[:keep_bytes]))
             keep_bytes -= len(piece)
         self._arriving = kept
+        self._broken = True
         when = kept[-1][0] if kept else self._loop.time()
         self._loop.call_at(when, self._receive_reset, context=self.context)
 

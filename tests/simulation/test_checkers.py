@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkers on histories written by hand: a good one passes all, each bad one is caught by the one that should."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from magnetar.runtime.simulated_disk import SimulatedDisk
+from tests.simulation.world.atlas import Atlas
+from tests.simulation.world.checkers.cursors import Acked, cursor
+from tests.simulation.world.checkers.durability import DurableAcks
+from tests.simulation.world.checkers.liveness import nothing_overdue
+from tests.simulation.world.checkers.messages import (
+    Received,
+    Sent,
+    no_acked_loss,
+    no_ghost,
+    no_unexplained_copy,
+    order,
+)
+from tests.simulation.world.checkers.violation import Violation
+from tests.simulation.world.history import History, Operation
+
+Check = Callable[[History], list[Violation]]
+
+ALL: dict[str, Check] = {
+    "no_acked_loss": no_acked_loss,
+    "order": order,
+    "no_ghost": no_ghost,
+    "no_unexplained_copy": no_unexplained_copy,
+    "cursor": cursor,
+}
+
+
+class Story:
+    """A history in few words. Topic `t`, producer `p`, subscription `s`."""
+
+    def __init__(self) -> None:
+        self.history = History()
+
+    def send(self, sequence: int, outcome: str = "ok", position: Any = None, producer: str = "p") -> "Story":
+        value = Sent("t", producer, sequence, f"{producer}{sequence}")
+        return self._end(self.history.invoke(producer, "send", value), outcome, position)
+
+    def scan(self, *found: tuple[int, str]) -> "Story":
+        return self._end(self.history.invoke("reader", "scan", "t"), "ok", list(found))
+
+    def receive(self, position: int, payload: str, *, redelivered: bool = False, consumer: str = "c") -> "Story":
+        value = Received("t", "s", position, payload, redelivered)
+        return self._end(self.history.invoke(consumer, "receive", value), "ok", None)
+
+    def ack(self, position: int, outcome: str = "ok", *, cumulative: bool = False) -> "Story":
+        return self._end(self.history.invoke("c", "ack", Acked("t", "s", position, cumulative)), outcome, None)
+
+    def drain(self, *positions: int) -> "Story":
+        return self._end(self.history.invoke("c", "drain", ("t", "s")), "ok", list(positions))
+
+    def cursor(self, position: int) -> "Story":
+        return self._end(self.history.invoke("admin", "cursor", ("t", "s")), "ok", position)
+
+    def _end(self, operation: Operation, outcome: str, result: Any) -> "Story":
+        if outcome != "pending":
+            getattr(self.history, outcome)(operation, result)
+        return self
+
+    def caught_by(self) -> list[str]:
+        return [name for name, check in ALL.items() if check(self.history)]
+
+
+def good() -> Story:
+    """Two producers, a retry that left two copies, a refused message, one whose end nobody knows, and acks."""
+    story = Story()
+    story.send(0, position=0).send(1, "info").send(1, position=3).send(0, position=1, producer="q")
+    story.send(2, "fail").send(3, "info").send(4, "pending")
+    story.receive(0, "p0").receive(1, "q0").receive(2, "p1").receive(2, "p1", redelivered=True)
+    story.ack(0).ack(1, "info").cursor(0)
+    story.receive(3, "p1").cursor(1)
+    story.scan((0, "p0"), (1, "q0"), (2, "p1"), (3, "p1"))
+    return story.drain(2, 3)
+
+
+def test_a_good_history_passes() -> None:
+    assert good().caught_by() == []
+
+
+@pytest.mark.parametrize(
+    ("story", "caught_by"),
+    [
+        (Story().send(0, position=0).scan(), ["no_acked_loss"]),
+        (Story().send(0, position=0).scan((0, "p0")).scan(), ["no_acked_loss"]),
+        (Story().send(0, position=5).scan((0, "p0")), ["no_acked_loss"]),
+        (Story().send(0).send(1).scan((0, "p1"), (1, "p0")), ["order"]),
+        (Story().send(0).send(1).scan((1, "p0"), (0, "p1")), ["order"]),
+        (Story().send(0).send(1).scan((0, "p0"), (0, "p1")), ["order"]),
+        (Story().send(0).send(1).receive(0, "p0").scan((0, "p1"), (1, "p0")), ["order"]),
+        (Story().send(0, position=1).send(1).scan((0, "p0"), (1, "p1")), ["no_acked_loss", "order"]),
+        (Story().send(0).send(1).receive(1, "p1").receive(0, "p0"), ["order"]),
+        (Story().scan((0, "p0")), ["no_ghost"]),
+        (Story().receive(0, "p0"), ["no_ghost"]),
+        (Story().send(0, "fail").scan((0, "p0")), ["no_ghost"]),
+        (Story().receive(0, "p0").send(0), ["no_ghost"]),
+        (Story().send(0).scan((0, "p0"), (1, "p0")), ["no_unexplained_copy"]),
+        (Story().send(0, "fail").send(0).scan((0, "p0"), (1, "p0")), ["no_unexplained_copy"]),
+        (Story().send(0).receive(0, "p0").ack(0).receive(0, "p0", redelivered=True), ["cursor"]),
+        (Story().send(0).send(1).ack(1, cumulative=True).drain(0), ["cursor"]),
+        (Story().send(0).ack(0).drain(0), ["cursor"]),
+        (Story().send(0).send(1).scan((0, "p0"), (1, "p1")).ack(0).drain(), ["cursor"]),
+        (Story().cursor(5).cursor(4), ["cursor"]),
+    ],
+)
+def test_a_bad_history_is_caught(story: Story, caught_by: list[str]) -> None:
+    assert story.caught_by() == caught_by
+
+
+def test_an_unknown_outcome_may_have_happened_or_not() -> None:
+    assert Story().send(0, "info").scan().caught_by() == []
+    assert Story().send(0, "info").scan((0, "p0")).caught_by() == []
+    assert Story().send(0, "pending").scan((0, "p0")).caught_by() == []
+    assert Story().send(0).ack(0, "info").scan((0, "p0")).drain().caught_by() == []
+    assert Story().send(0).ack(0, "info").scan((0, "p0")).drain(0).caught_by() == []
+
+
+def test_with_deduplication_no_copy_is_explained() -> None:
+    story = Story().send(0, "info").send(0).scan((0, "p0"), (1, "p0"))
+    assert story.caught_by() == []
+    assert no_unexplained_copy(story.history, deduplicated=True)
+
+
+def test_an_operation_that_never_ends_is_overdue() -> None:
+    now = 0.0
+    history = History(lambda: now)
+    history.ok(history.invoke("p", "send", "done"))
+    history.invoke("p", "send", "stuck")
+    now = 59.0
+    assert nothing_overdue(history, patience_s=60) == []
+    now = 61.0
+    violations = nothing_overdue(history, patience_s=60)
+    assert [violation.evidence[0].value for violation in violations] == ["stuck"]
+
+
+def test_an_acknowledgement_before_the_sync_is_caught(loop_run: Callable[[Any], Any]) -> None:
+    async def scenario() -> None:
+        disk, watch = SimulatedDisk(), DurableAcks()
+        file = await disk.open("f", create=True)
+        await file.write(0, [b"abc"])
+        watch.acknowledged("n", disk, "f", 0, 3)
+        await file.sync()
+        watch.acknowledged("n", disk, "f", 0, 3)
+        await disk.sync_directory(".")
+        assert len(watch.violations) == 2, "bytes without a durable name are not durable either"
+        watch.acknowledged("n", disk, "f", 0, 3)
+        await file.write(3, [b"def"])
+        watch.acknowledged("n", disk, "f", 0, 3)
+        assert len(watch.violations) == 2
+        watch.acknowledged("n", disk, "f", 0, 6)
+        watch.acknowledged("n", disk, "absent", 0, 0)
+        assert len(watch.violations) == 4
+        assert watch.checked == 6
+
+    loop_run(scenario())
+
+
+def test_an_operation_ends_once() -> None:
+    history = History()
+    operation = history.invoke("p", "send", 1)
+    history.info(operation)
+    with pytest.raises(AssertionError, match="ended twice"):
+        history.ok(operation)
+
+
+def test_a_violation_is_readable() -> None:
+    violation = no_acked_loss(Story().send(0, position=7).scan().history)[0]
+    text = str(violation)
+    assert text.startswith("I1 acked-readable: ")
+    assert "p send" in text
+    assert len(str(Violation("I1", "x" * 10_000))) < 400
+
+
+def test_the_atlas_never_lets_the_last_copy_go() -> None:
+    atlas = Atlas()
+    for node in ("a", "b"):
+        atlas.stored("one", node)
+    atlas.stored("two", "a")
+    assert atlas.copies("one") == ["a", "b"]
+    assert atlas.may_damage("a", "one")
+    assert not atlas.may_damage("a", "two")
+    assert not atlas.may_wipe("a")
+    assert atlas.may_wipe("b")
+    atlas.wiped("b")
+    assert not atlas.may_damage("a", "one")
+    atlas.stored("one", "c")
+    atlas.deleted("two")
+    assert atlas.may_wipe("a")
+    assert not atlas.excused
+    atlas.damaged("a", "one")
+    atlas.damaged("c", "one")
+    assert list(atlas.excused) == ["one"]
