@@ -23,6 +23,8 @@ from magnetar.wire.bookkeeper.entry import METADATA_BYTES
 
 _IDS: Final = Struct(">qq")
 
+_LEARNT_TOGETHER_MAX: Final = 1_000
+
 _log = logging.getLogger(__name__)
 
 
@@ -32,6 +34,7 @@ class CarefulAdds:
     __slots__ = (
         "_entry_bytes_max",
         "_held",
+        "_learning",
         "_ledgers",
         "_loop",
         "_refused",
@@ -65,6 +68,7 @@ class CarefulAdds:
         self._wait_max_s = settings.held_adds_wait_max_ms / 1000
         self._held = HeldAdds(settings.held_adds_bytes_max)
         self._timer: asyncio.TimerHandle | None = None
+        self._learning = False
         self._refused: dict[int, AddRuns] = {}
         self.cache_full = False
         self.journals_full = 0
@@ -157,23 +161,34 @@ class CarefulAdds:
             runs.tell(self.bookie, code)
 
     def _hold_until_known(self, add: HeldAdd) -> None:
-        is_first = not self._held.waits_for(add.ledger_id)
         if not self._held.hold_unknown(add):
             self._refuse(add, ReturnCode.TOO_MANY_REQUESTS)
-        elif is_first:
-            self._tasks.start(self._learn(add.ledger_id), f"ledger {add.ledger_id}")
+        elif not self._learning:
+            self._learning = True
+            self._tasks.start(self._learn(), "unknown ledgers")
 
-    async def _learn(self, ledger_id: int) -> None:
-        """Read a ledger's state, or begin the ledger, then look at its adds again."""
+    async def _learn(self) -> None:
+        """Read the states of ledgers that adds wait for, or begin the ledgers, and look at the adds again."""
         try:
-            state = await self._ledgers.state(ledger_id)
-        except (OSError, Damaged):
-            _log.exception("the state of ledger %d cannot be read", ledger_id)
-            for add in self._held.take_known(ledger_id):
-                self._refuse(add, ReturnCode.IO_ERROR)
-            return
+            while ledger_ids := self._held.unknown(_LEARNT_TOGETHER_MAX):
+                try:
+                    await self._ledgers.load(ledger_ids)
+                except (OSError, Damaged):
+                    _log.exception("the states of ledgers %s cannot be read", ledger_ids)
+                    for ledger_id in ledger_ids:
+                        for add in self._held.take_known(ledger_id):
+                            self._refuse(add, ReturnCode.IO_ERROR)
+                    continue
+                for ledger_id in ledger_ids:
+                    self._look_again(ledger_id)
+        finally:
+            self._learning = False
+
+    def _look_again(self, ledger_id: int) -> None:
+        """What the index knows of a ledger is in memory now: an unknown one is new."""
         adds = self._held.take_known(ledger_id)
-        if adds and state is None and not self.ended and not self._ledgers.table.is_deleted(ledger_id):
+        is_new = ledger_id not in self._ledgers.states and not self._ledgers.table.is_deleted(ledger_id)
+        if adds and is_new and not self.ended:
             self._ledgers.begin(ledger_id, adds[0].master_key)
         for add in adds:
             self.add(add)

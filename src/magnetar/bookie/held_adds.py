@@ -7,6 +7,7 @@ Decides.
 """
 
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 from magnetar.bookie.add_runs import AddListener
@@ -53,8 +54,9 @@ class HeldAdds:
         self.bytes_held += len(add.entry)
         return True
 
-    def waits_for(self, ledger_id: int) -> bool:
-        return ledger_id in self._unknown
+    def unknown(self, count_max: int) -> list[int]:
+        """Ledgers whose adds wait, the longest waiting first."""
+        return list(islice(self._unknown, count_max))
 
     def take(self) -> HeldAdd | None:
         if not self._queue:

@@ -70,8 +70,12 @@ class LedgerIndex(ABC):
     async def last_entry_id(self, ledger_id: int) -> int | None: ...
 
     @abstractmethod
+    async def ledgers(self, ledger_ids: Sequence[int]) -> dict[int, bytes]:
+        """The stored states of those of these ledgers that this index knows."""
+
     async def ledger(self, ledger_id: int) -> bytes | None:
         """A ledger's stored state; None when this index does not know the ledger."""
+        return (await self.ledgers((ledger_id,))).get(ledger_id)
 
     @abstractmethod
     async def put_ledgers(self, states: Mapping[int, bytes]) -> None: ...

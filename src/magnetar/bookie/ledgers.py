@@ -39,12 +39,19 @@ class Ledgers:
         state = self.states.get(ledger_id)
         if state is not None or self.table.is_deleted(ledger_id):
             return state
-        data = await self.directory_of(ledger_id).index.ledger(ledger_id)
-        state = self.states.get(ledger_id)
-        if state is None and data is not None and not self.table.is_deleted(ledger_id):
-            state = decode_state(ledger_id, data)
-            self.table.keep(state)
-        return state
+        await self.load((ledger_id,))
+        return self.states.get(ledger_id)
+
+    async def load(self, ledger_ids: Sequence[int]) -> None:
+        """Bring into memory what the indexes know of these ledgers."""
+        parts = len(self._directories)
+        for part, directory in enumerate(self._directories):
+            own = [ledger_id for ledger_id in ledger_ids if ledger_id % parts == part]
+            found = await directory.index.ledgers(own) if own else {}
+            for ledger_id, data in found.items():
+                # Somebody may have loaded, changed or deleted it meanwhile.
+                if ledger_id not in self.states and not self.table.is_deleted(ledger_id):
+                    self.table.keep(decode_state(ledger_id, data))
 
     async def known(self, ledger_id: int) -> LedgerState:
         """A ledger's state. NoSuchLedger is a proof; EntryUnknown when ledgers may have been lost here."""

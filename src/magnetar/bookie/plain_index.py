@@ -91,8 +91,8 @@ class PlainLedgerIndex(LedgerIndex):
         rows = self._places.get(ledger_id)
         return rows.peekitem(-1)[0] if rows else None
 
-    async def ledger(self, ledger_id: int) -> bytes | None:
-        return self._ledgers.get(ledger_id)
+    async def ledgers(self, ledger_ids: Sequence[int]) -> dict[int, bytes]:
+        return {ledger_id: self._ledgers[ledger_id] for ledger_id in ledger_ids if ledger_id in self._ledgers}
 
     async def put_ledgers(self, states: Mapping[int, bytes]) -> None:
         if states:

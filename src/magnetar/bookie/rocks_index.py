@@ -60,9 +60,9 @@ class RocksLedgerIndex(LedgerIndex):
         found: int | None = await self._run(self._last_entry_id, ledger_id)
         return found
 
-    async def ledger(self, ledger_id: int) -> bytes | None:
-        state: bytes | None = await self._run(self._read, _LEDGER + _ID.pack(ledger_id))
-        return state
+    async def ledgers(self, ledger_ids: Sequence[int]) -> dict[int, bytes]:
+        found: dict[int, bytes] = await self._run(self._ledgers, ledger_ids)
+        return found
 
     async def put_ledgers(self, states: Mapping[int, bytes]) -> None:
         if states:
@@ -148,6 +148,14 @@ class RocksLedgerIndex(LedgerIndex):
             return None
         entry_id: int = _IDS.unpack_from(rows.key(), len(_PLACE))[1]
         return entry_id
+
+    def _ledgers(self, ledger_ids: Sequence[int]) -> dict[int, bytes]:
+        found = {}
+        for ledger_id in ledger_ids:
+            state = self._database.get(_LEDGER + _ID.pack(ledger_id))
+            if state is not None:
+                found[ledger_id] = state
+        return found
 
     def _put_ledgers(self, states: Mapping[int, bytes]) -> None:
         batch = WriteBatch(raw_mode=True)

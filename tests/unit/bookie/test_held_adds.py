@@ -41,9 +41,10 @@ def test_order_is_kept_and_ledgers_wait_apart() -> None:
         held.hold(one)
     for one in (add(3, 0), add(4, 0), add(3, 1)):
         held.hold_unknown(one)
-    assert held.waits_for(3)
+    assert held.unknown(5) == [3, 4]
+    assert held.unknown(1) == [3]
     assert [one.entry_id for one in held.take_known(3)] == [0, 1]
-    assert not held.waits_for(3)
+    assert held.unknown(5) == [4]
     assert held.take_known(3) == []
     assert held.oldest_since() == 1.0
     first = held.take()
