@@ -37,6 +37,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._cutter = FrameCutter(frame_bytes_max(settings.message_bytes_max))
         self._out: list[Buffer] = []
+        self._out_bytes = 0
         self._flush_scheduled = False
         self._writable = True
         self._reading_paused = False
@@ -111,11 +112,15 @@ class Connection(asyncio.Protocol):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
-    def send_all(self, buffers: list[Buffer]) -> None:
+    def send_all(self, buffers: list[Buffer], size: int) -> None:
+        """Queue many; when much is queued it goes to the socket at once, so that `is_writable` knows of it."""
         if not self.is_open:
             return
         self._out += buffers
-        if not self._flush_scheduled:
+        self._out_bytes += size
+        if self._out_bytes >= self._settings.connection_write_bytes_max // 4:
+            self._flush()
+        elif not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
@@ -141,6 +146,7 @@ class Connection(asyncio.Protocol):
         if self._out and self.is_open:
             self._transport.writelines(self._out)
         self._out = []
+        self._out_bytes = 0
 
     def _adjust_reading(self) -> None:
         if not self.is_open:

@@ -11,20 +11,24 @@ Decides.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from magnetar.broker.entry_facts import EntryFacts
 from magnetar.ids import Position
 from magnetar.managed_ledger.entry import Entry
 
+EPOCH_NONE = -1
+
 
 class Delivery(NamedTuple):
-    """One entry for one consumer: what goes on the wire beside the stored bytes."""
+    """One entry on its way out: read, not acknowledged, visible now."""
 
     entry: Entry
-    # The stored bytes from the message on, without what the broker put in front of it.
-    message: memoryview
+    position: Position
+    facts: EntryFacts
+    # Messages of it that are still unacknowledged.
     messages: int
-    redelivery_count: int
     # Bits of a batch that are still unacknowledged, as Pulsar's clients send them; empty means all.
     ack_set: Sequence[int]
+    redelivery_count: int
 
 
 class ConsumerLink(Protocol):
@@ -44,16 +48,22 @@ class ConsumerLink(Protocol):
 
 class Consumer:
     __slots__ = (
+        "bytes_out",
         "connected_ms",
         "consumer_id",
+        "entries_out",
         "epoch",
+        "key_ranges",
         "link",
+        "messages_acked",
         "messages_out",
+        "messages_redelivered",
         "metadata",
         "name",
         "pending",
         "permits",
         "priority",
+        "told_end_of_topic",
         "unacked",
         "unacked_max",
     )
@@ -66,9 +76,10 @@ class Consumer:
         *,
         priority: int = 0,
         unacked_max: int = 0,
-        epoch: int = 0,
+        epoch: int = EPOCH_NONE,
         connected_ms: int = 0,
         metadata: Mapping[str, str] | None = None,
+        key_ranges: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.link = link
         self.consumer_id = consumer_id
@@ -77,10 +88,18 @@ class Consumer:
         self.permits = 0
         self.unacked = 0
         self.unacked_max = unacked_max
+        # Counts the client's requests to redeliver all; it drops messages that carry an earlier one.
         self.epoch = epoch
         self.connected_ms = connected_ms
         self.metadata = dict(metadata or {})
+        # The hash ranges that a sticky Key_Shared consumer brings, both ends included.
+        self.key_ranges = tuple(key_ranges)
         self.messages_out = 0
+        self.entries_out = 0
+        self.bytes_out = 0
+        self.messages_redelivered = 0
+        self.messages_acked = 0
+        self.told_end_of_topic = False
         self.pending: dict[Position, int] = {}
 
     def on_flow(self, permits: int) -> None:
@@ -88,18 +107,17 @@ class Consumer:
 
     def room(self) -> int:
         """Messages that may be sent to this consumer now."""
-        if self.permits <= 0 or not self.link.is_writable():
-            return 0
-        if self.unacked_max and self.unacked >= self.unacked_max:
+        if self.permits <= 0 or (0 < self.unacked_max <= self.unacked) or not self.link.is_writable():
             return 0
         return self.permits
 
     def is_blocked_by_unacked(self) -> bool:
-        return self.unacked_max > 0 and self.unacked >= self.unacked_max
+        return 0 < self.unacked_max <= self.unacked
 
-    def on_sent(self, messages: int) -> None:
+    def on_sent(self, messages: int, entries: int = 1) -> None:
         self.permits -= messages
         self.messages_out += messages
+        self.entries_out += entries
 
     def hold(self, position: Position, messages: int) -> None:
         """Remember an entry until it is acknowledged."""
@@ -113,12 +131,13 @@ class Consumer:
         self.unacked -= messages
         return messages
 
-    def release_through(self, position: Position) -> list[Position]:
-        """Forget all entries up to and including position (a cumulative ack)."""
-        done = [held for held in self.pending if held <= position]
-        for held in done:
-            self.release(held)
-        return done
+    def release_all(self) -> list[Position]:
+        """Forget everything; returns what was held, oldest first."""
+        held = sorted(self.pending)
+        # A new table: one that was large does not keep its memory.
+        self.pending = {}
+        self.unacked = 0
+        return held
 
     def shrink(self, position: Position, messages_left: int) -> None:
         """A part of a held batch was acknowledged."""
@@ -129,3 +148,6 @@ class Consumer:
 
     def check(self) -> None:
         assert self.unacked == sum(self.pending.values()), (self.unacked, self.pending)
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.name}, {self.permits} permits, {self.unacked} unacked)"

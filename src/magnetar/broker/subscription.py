@@ -1,31 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One subscription: a cursor, a dispatcher, and the consumers between them.
+"""One subscription: a cursor, a dispatcher, a pump, and the consumers between them.
 
-Owns the reading: it asks the dispatcher how much may go out, reads that much behind its read position (replays
-first), drops what is acknowledged already, and sends what the dispatcher assigns. `wake` is the one door: new
-entries, permits, acks, a consumer that comes or goes, a connection that can write again. It never stores a message
-and never knows the protocol.
+Owned by a Topic. Takes consumers in by the rules of its type, passes their acks to the cursor and tells the dispatcher,
+moves the cursor for a seek. It never stores a message and never knows the protocol; reading and sending are the pump's.
 Carries.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
+from typing import NamedTuple
 
-from magnetar.broker.consumer import Consumer
-from magnetar.broker.dispatch.dispatcher import Candidate, Dispatcher
+from magnetar.broker.consumer import EPOCH_NONE, Consumer
+from magnetar.broker.dispatch.dispatcher import Dispatcher
+from magnetar.broker.dispatch.key_ranges import ConsistentHashing, KeyRanges, RangeSplitting, StickyRanges
+from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
+from magnetar.broker.dispatch.parts import DispatchParts
+from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.dispatch.single_active import ExclusiveDispatcher, FailoverDispatcher
-from magnetar.broker.stored_message import stored_size
-from magnetar.config.broker import BrokerSettings
-from magnetar.errors import ConsumerBusy, MagnetarError, NotSupported, ServiceNotReady
-from magnetar.ids import Position
+from magnetar.broker.stored_message import publish_time_ms
+from magnetar.errors import ConsumerBusy, NotSupported, ServiceNotReady
+from magnetar.ids import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.cursor import Cursor
-from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.runtime.tasks import Tasks
-
-_log = logging.getLogger(__name__)
 
 
 class SubscriptionType(Enum):
@@ -34,38 +31,47 @@ class SubscriptionType(Enum):
     FAILOVER = 2
     KEY_SHARED = 3
 
+    @property
+    def label(self) -> str:
+        """As Pulsar writes it: Exclusive, Shared, Failover, Key_Shared."""
+        return "Key_Shared" if self is SubscriptionType.KEY_SHARED else self.name.title()
+
+
+class KeySharing(NamedTuple):
+    """How the consumers of a Key_Shared subscription divide the keys; the same for all of them."""
+
+    is_sticky: bool = False
+    allow_out_of_order: bool = False
+
 
 class Subscription:
-    # Rounds of one wake-up before other work on the loop gets its turn.
-    ROUNDS_MAX = 16
-
     def __init__(
-        self,
-        name: str,
-        managed_ledger: ManagedLedger,
-        cursor: Cursor,
-        settings: BrokerSettings,
-        tasks: Tasks,
-        *,
-        partition: int,
-        call_later: Callable[[float, Callable[[], None]], object],
+        self, name: str, managed_ledger: ManagedLedger, cursor: Cursor, parts: DispatchParts, *, partition: int
     ) -> None:
         self.name = name
         self.cursor = cursor
         self.type: SubscriptionType | None = None
+        self.key_sharing = KeySharing()
         self.dispatcher: Dispatcher | None = None
-        self.messages_out = 0
+        self.pump = Pump(name, managed_ledger, cursor, parts)
         self._managed_ledger = managed_ledger
-        self._settings = settings
-        self._tasks = tasks
+        self._parts = parts
         self._partition = partition
-        self._call_later = call_later
-        self._reading = False
-        self._held_back = False
         self._closed = False
-        # A read that was started before a rewind or a reset must not be dispatched after it.
-        self._read_epoch = 0
-        self._messages_per_entry = 1.0
+        # While the cursor is being moved nobody may join: they would read from the old place.
+        self._resetting = 0
+
+    @property
+    def messages_out(self) -> int:
+        return self.pump.messages_out
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.dispatcher is not None and self.dispatcher.is_ordered
+
+    @property
+    def managed_ledger(self) -> ManagedLedger:
+        return self._managed_ledger
 
     # --- consumers ------------------------------------------------------------------------------
 
@@ -73,194 +79,149 @@ class Subscription:
     def consumers(self) -> Sequence[Consumer]:
         return self.dispatcher.consumers if self.dispatcher is not None else ()
 
-    def add_consumer(self, consumer: Consumer, type_: SubscriptionType) -> None:
-        if self._closed:
-            raise ServiceNotReady(f"Subscription {self.name} is closing")
-        if self.dispatcher is None or (not self.dispatcher.consumers and self.type is not type_):
-            self.dispatcher = self._new_dispatcher(type_)
-            self.type = type_
-        if self.type is not type_:
-            assert self.type is not None
-            raise ConsumerBusy(
-                f"Subscription is of different type: {self.type.name.title()}, asked {type_.name.title()}"
-            )
-        if not self.dispatcher.consumers:
-            self._rewind()
+    def add_consumer(self, consumer: Consumer, type_: SubscriptionType, key_sharing: KeySharing | None = None) -> None:
+        """Raises ConsumerBusy, ConsumerAssignRefused or ServiceNotReady; then nothing changed."""
+        if self._closed or self._resetting:
+            raise ServiceNotReady(f"Subscription {self.name} is closing or being reset")
+        key_sharing = key_sharing or KeySharing()
+        if self.dispatcher is None or not self.dispatcher.consumers:
+            self._make_dispatcher(type_, key_sharing)
+        self._refuse_other_kinds(type_, key_sharing)
+        assert self.dispatcher is not None
+        was_active = self._active()
         self.dispatcher.add(consumer)
+        if type_ is SubscriptionType.FAILOVER and self._active() is was_active:
+            self._tell_active_later([consumer])
 
     def remove_consumer(self, consumer: Consumer) -> None:
         if self.dispatcher is None or consumer not in self.dispatcher.consumers:
             return
         self.dispatcher.remove(consumer)
         if self.dispatcher.consumers:
-            self.wake()
+            self.pump.wake()
         else:
             self.dispatcher.clear()
+            self.pump.rewind()
 
     def on_flow(self, consumer: Consumer, permits: int) -> None:
         consumer.on_flow(permits)
-        self.wake()
+        self.pump.wake()
 
     # --- acknowledgements -----------------------------------------------------------------------
 
     def ack(self, consumer: Consumer, position: Position, ack_set: Sequence[int]) -> None:
         """One entry, or with an ack set the part of its batch whose bits are cleared."""
-        assert self.dispatcher is not None
-        was_blocked = consumer.is_blocked_by_unacked()
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
         if self.cursor.ack(position, ack_set):
-            self.dispatcher.on_acked(consumer, position)
+            may_go_on = dispatcher.on_acked(consumer, position)
         else:
-            consumer.shrink(position, sum(word.bit_count() for word in self.cursor.batch_words(position)))
-        if was_blocked:
-            self.wake()
+            left = self.cursor.state.batch_bits(position).bit_count()
+            may_go_on = dispatcher.on_part_acked(consumer, position, left)
+        if may_go_on:
+            self.pump.wake()
+        if self._managed_ledger.is_terminated:
+            self.tell_end_of_topic()
 
     def ack_cumulative(self, consumer: Consumer, position: Position, ack_set: Sequence[int]) -> None:
         if self.dispatcher is None or not self.dispatcher.is_ordered:
             raise NotSupported("Cumulative acknowledgement is for Exclusive and Failover subscriptions only")
         self.cursor.ack_cumulative(position, ack_set)
         self.dispatcher.forget_through(self.cursor.mark_delete)
+        if self._managed_ledger.is_terminated:
+            self.tell_end_of_topic()
 
-    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None, epoch: int = EPOCH_NONE) -> None:
+        """Give entries out again; with an epoch, what was sent in an earlier one is dropped by the client."""
         if self.dispatcher is None:
             return
+        consumer.epoch = max(consumer.epoch, epoch)
         if self.dispatcher.redeliver(consumer, positions):
-            self._rewind()
-        self.wake()
+            self.pump.rewind()
+        self.pump.wake()
 
     # --- moving the cursor ------------------------------------------------------------------------
 
-    async def reset(self, position: Position) -> None:
-        """Seek: consumers are sent away first, so that nothing of the old place reaches them after the new one."""
+    async def reset(self, position: Position, ack_set: Sequence[int] = ()) -> None:
+        """Seek: the entry at this position comes next, without the cleared bits of an ack set.
+
+        Consumers are sent away first, so that nothing of the old place reaches them after the new one.
+        """
+        self._resetting += 1
+        try:
+            self.disconnect_consumers()
+            self.pump.start_over()
+            await self.cursor.reset(position)
+            if ack_set and self._managed_ledger.ledgers.contains(position):
+                self.cursor.ack(position, ack_set)
+                await self.cursor.flush()
+        finally:
+            self._resetting -= 1
+
+    async def reset_to_time(self, publish_time: int) -> None:
+        """Seek: the first entry that was published at this time (ms) or later comes next."""
+        await self.reset(await self.position_at(publish_time))
+
+    async def position_at(self, publish_time: int) -> Position:
+        """Where the first entry lies that was published at this time or later, or will lie."""
+        last_before = await self._managed_ledger.last_matching(lambda entry: publish_time_ms(entry) < publish_time)
+        if last_before is None:
+            return EARLIEST
+        if last_before >= self._managed_ledger.last_confirmed:
+            return LATEST
+        return self._managed_ledger.next_position(last_before)
+
+    def disconnect_consumers(self) -> None:
+        """Send every consumer away; their clients subscribe again."""
         for consumer in list(self.consumers):
             self.remove_consumer(consumer)
             consumer.link.disconnect_consumer(consumer)
-        self._read_epoch += 1
-        await self.cursor.reset(position)
 
     async def close(self) -> None:
         self._closed = True
-        self._read_epoch += 1
-        for consumer in list(self.consumers):
-            self.remove_consumer(consumer)
-            consumer.link.disconnect_consumer(consumer)
+        self.pump.close()
+        self.disconnect_consumers()
         await self.cursor.close()
 
-    # --- reading and sending ----------------------------------------------------------------------
+    # --- notices ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Send what can be sent. Cheap when there is nothing to do."""
-        if not (self._reading or self._held_back or self._closed) and self.dispatcher is not None:
-            self._pump(self.dispatcher)
+        """New entries, or the end of the topic: send what can be sent."""
+        self.pump.wake()
+        if self._managed_ledger.is_terminated:
+            self.tell_end_of_topic()
 
-    def _pump(self, dispatcher: Dispatcher) -> None:
-        for _ in range(self.ROUNDS_MAX):
-            room = dispatcher.room()
-            if room <= 0:
-                return
-            entries_max = self._entries_for(room)
-            replays = dispatcher.replays(entries_max)
-            if replays:
-                self._start_reading(self._read_replays(replays), "replay")
-                return
-            position = self.cursor.read_position
-            entries = self._managed_ledger.read_cached(position, entries_max, self._settings.dispatch_read_bytes_max)
-            if entries is None:
-                self._start_reading(self._read_next(position, entries_max), "read")
-                return
-            if not entries:
-                return
-            self._advance(entries)
-            self._dispatch(dispatcher, entries)
-        self._call_later(0, self.wake)
+    def tell_end_of_topic(self) -> None:
+        """Once everything of a terminated topic is acknowledged, every consumer learns that no more will come."""
+        if self._managed_ledger.is_terminated and self.cursor.backlog_entries() == 0:
+            for consumer in self.consumers:
+                if not consumer.told_end_of_topic:
+                    consumer.told_end_of_topic = True
+                    consumer.link.tell_end_of_topic(consumer)
 
-    def _entries_for(self, room: int) -> int:
-        """Entries to read for so many messages, by the batch size seen lately: over-sending stays within an entry
-        or so.
-        """
-        return max(1, min(self._settings.dispatch_read_entries_max, int(room / self._messages_per_entry)))
+    # --- private ------------------------------------------------------------------------------------
 
-    def _start_reading(self, reading: "object", name: str) -> None:
-        self._reading = True
-        self._tasks.start(reading, f"{self.name}:{name}")  # type: ignore[arg-type]
+    def _refuse_other_kinds(self, type_: SubscriptionType, key_sharing: KeySharing) -> None:
+        assert self.type is not None
+        if self.type is not type_:
+            raise ConsumerBusy(f"Subscription is of different type: {self.type.label}, asked {type_.label}")
+        if type_ is SubscriptionType.KEY_SHARED and key_sharing != self.key_sharing:
+            raise ConsumerBusy("Subscription is of different type: its consumers divide the keys in another way")
 
-    async def _read_next(self, position: Position, entries_max: int) -> None:
-        epoch = self._read_epoch
-        entries: Sequence[Entry] = ()
-        try:
-            entries = await self._managed_ledger.read(
-                position, entries_max=entries_max, bytes_max=self._settings.dispatch_read_bytes_max
-            )
-        except MagnetarError as error:
-            self._read_again_later(error)
-            return
-        self._reading = False
-        if epoch == self._read_epoch and not self._closed and self.dispatcher is not None and entries:
-            self._advance(entries)
-            self._dispatch(self.dispatcher, entries)
-        self.wake()
+    def _make_dispatcher(self, type_: SubscriptionType, key_sharing: KeySharing) -> None:
+        """The first consumer decides the type, and reading starts at the first unacknowledged entry."""
+        if self.dispatcher is None or self.type is not type_ or self.key_sharing != key_sharing:
+            self.dispatcher = self._new_dispatcher(type_, key_sharing)
+            self.type = type_
+            self.key_sharing = key_sharing
+        if self.dispatcher.is_ordered:
+            # Ordered subscriptions get delayed messages in their place.
+            self.pump.delayed.clear()
+        self.pump.dispatcher = self.dispatcher
+        self.pump.rewind()
 
-    async def _read_replays(self, positions: Sequence[Position]) -> None:
-        epoch = self._read_epoch
-        entries: list[Entry] = []
-        gone: list[Position] = []
-        try:
-            for position in positions:
-                found = await self._managed_ledger.read(position, entries_max=1, bytes_max=1)
-                if found and found[0].position == position:
-                    entries.append(found[0])
-                else:
-                    gone.append(position)
-        except MagnetarError as error:
-            self._read_again_later(error)
-            return
-        self._reading = False
-        if epoch == self._read_epoch and not self._closed and self.dispatcher is not None:
-            for position in gone:
-                self.dispatcher.forget(position)
-            self._dispatch(self.dispatcher, entries)
-        self.wake()
-
-    def _read_again_later(self, error: MagnetarError) -> None:
-        _log.warning("reading for subscription %s failed, trying again: %s", self.name, error)
-
-        def again() -> None:
-            self._reading = False
-            self.wake()
-
-        self._call_later(1.0, again)
-
-    def _advance(self, entries: Sequence[Entry]) -> None:
-        last = entries[-1]
-        self.cursor.read_position = Position(last.ledger_id, last.entry_id + 1)
-
-    def _dispatch(self, dispatcher: Dispatcher, entries: Sequence[Entry]) -> None:
-        candidates = []
-        messages_in_all = 0
-        cursor = self.cursor
-        for entry in entries:
-            position = entry.position
-            start, messages = stored_size(entry)
-            messages_in_all += messages
-            if cursor.is_acked(position):
-                dispatcher.forget(position)
-                continue
-            ack_set = cursor.batch_words(position)
-            if ack_set:
-                messages = sum(word.bit_count() for word in ack_set)
-            candidates.append(Candidate(entry, position, entry.body[start:], messages, ack_set, 0))
-        if not candidates:
-            return
-        self._messages_per_entry += (messages_in_all / len(entries) - self._messages_per_entry) / 4
-        for consumer, deliveries in dispatcher.assign(candidates).items():
-            self.messages_out += sum(delivery.messages for delivery in deliveries)
-            consumer.link.deliver(consumer, deliveries)
-
-    def _rewind(self) -> None:
-        self._read_epoch += 1
-        self.cursor.rewind()
-
-    def _new_dispatcher(self, type_: SubscriptionType) -> Dispatcher:
-        settings = self._settings
+    def _new_dispatcher(self, type_: SubscriptionType, key_sharing: KeySharing) -> Dispatcher:
+        settings = self._parts.settings
         if type_ is SubscriptionType.EXCLUSIVE:
             return ExclusiveDispatcher(self._on_active)
         if type_ is SubscriptionType.FAILOVER:
@@ -270,27 +231,42 @@ class Subscription:
                 round_entries_max=settings.dispatch_round_robin_entries_max,
                 unacked_max=settings.unacked_messages_per_subscription_max,
             )
-        raise NotSupported("Key_Shared subscriptions are not served yet")
+        return KeySharedDispatcher(
+            self._new_ranges(key_sharing),
+            unacked_max=settings.unacked_messages_per_subscription_max,
+            look_ahead_max=settings.key_shared_look_ahead_entries_max,
+            allow_out_of_order=key_sharing.allow_out_of_order,
+        )
+
+    def _new_ranges(self, key_sharing: KeySharing) -> KeyRanges:
+        settings = self._parts.settings
+        if key_sharing.is_sticky:
+            return StickyRanges()
+        if settings.key_shared_consistent_hashing:
+            return ConsistentHashing(settings.key_shared_points_per_consumer)
+        return RangeSplitting()
+
+    def _active(self) -> Consumer | None:
+        return self.dispatcher.active if isinstance(self.dispatcher, FailoverDispatcher) else None
 
     def _on_active(self, consumer: Consumer | None) -> None:
-        self._rewind()
+        self.pump.rewind()
 
     def _on_failover(self, active: Consumer | None) -> None:
         """Tell everyone who is active; the new one waits a moment for the acks of the old one that are on their way."""
-        self._rewind()
-        # Later, so that a consumer hears of its role after the answer to its own SUBSCRIBE.
-        self._call_later(0, self._tell_active)
-        if active is not None and len(self.consumers) > 1 and self._settings.failover_delay_ms:
-            self._held_back = True
-            self._call_later(self._settings.failover_delay_ms / 1000, self._go_on)
+        self.pump.rewind()
+        self._tell_active_later(self.consumers)
+        if active is not None and len(self.consumers) > 1 and self._parts.settings.failover_delay_ms:
+            self.pump.hold(self._parts.settings.failover_delay_ms / 1000)
 
-    def _tell_active(self) -> None:
-        dispatcher = self.dispatcher
-        if isinstance(dispatcher, FailoverDispatcher):
-            for consumer in dispatcher.consumers:
-                consumer.link.tell_active(consumer, consumer is dispatcher.active)
+    def _tell_active_later(self, consumers: Sequence[Consumer]) -> None:
+        """Later, so that a consumer hears of its role after the answer to its own SUBSCRIBE."""
+        told = list(consumers)
 
-    def _go_on(self) -> None:
-        self._held_back = False
-        self._rewind()
-        self.wake()
+        def tell() -> None:
+            active = self._active()
+            for consumer in told:
+                if consumer in self.consumers:
+                    consumer.link.tell_active(consumer, consumer is active)
+
+        self._parts.call_later(0, tell)

@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
 from magnetar.broker.producer import Producer
 from magnetar.broker.stored_message import stored_index
 from magnetar.broker.subscription import Subscription
@@ -46,6 +47,7 @@ class Topic:
         call_soon: Callable[[Callable[[], None]], object],
         call_later: Callable[[float, Callable[[], None]], object],
         on_failed: Callable[["Topic", MagnetarError], None],
+        dispatch: DispatchMemory | None = None,
     ) -> None:
         self.name = name
         self.producers: dict[str, Producer] = {}
@@ -57,7 +59,7 @@ class Topic:
         self._clock = clock
         self._tasks = tasks
         self._call_soon = call_soon
-        self._call_later = call_later
+        self._dispatch = DispatchParts(settings, clock, tasks, call_later, dispatch or DispatchMemory())
         self._on_failed = on_failed
         self._closing = False
         self._wake_scheduled = False
@@ -205,10 +207,8 @@ class Topic:
             name,
             self.managed_ledger,
             cursor,  # type: ignore[arg-type]
-            self._settings,
-            self._tasks,
+            self._dispatch,
             partition=self.name.partition_index,
-            call_later=self._call_later,
         )
         self.subscriptions[name] = subscription
         return subscription

@@ -10,6 +10,7 @@ Carries.
 import asyncio
 import logging
 
+from magnetar.broker.dispatch.parts import DispatchMemory
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.topic import Topic
 from magnetar.config.broker import BrokerSettings
@@ -36,6 +37,7 @@ class Topics:
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
+        self.dispatch = DispatchMemory()
         self._loaded: dict[TopicName, Topic] = {}
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         self._closing = False
@@ -117,6 +119,7 @@ class Topics:
             call_soon=loop.call_soon,
             call_later=loop.call_later,
             on_failed=self._on_topic_failed,
+            dispatch=self.dispatch,
         )
         await topic.attach(await self.managed_ledgers.open(name.persistence_name, topic))
         return topic

@@ -3,10 +3,10 @@
 
 Consumers of a better (lower) priority level are served first; a lower level gets entries only while the better ones
 have no room. Entries that were nacked, or held by a consumer that left, wait in the replay queue and go out before
-new ones.
+new ones. The parts of a chunked message all go to the consumer that got the first; one that waits for that consumer's
+permits waits alone.
 
-Invariants: a position is held by at most one consumer, and never held and queued at once; unacked is the sum over
-consumers.
+Invariant: a position is never held and queued at once.
 Decides.
 """
 
@@ -15,22 +15,24 @@ from collections.abc import Iterable, Sequence
 from sortedcontainers import SortedSet
 
 from magnetar.broker.consumer import Consumer, Delivery
-from magnetar.broker.dispatch.dispatcher import Assignment, Candidate, Dispatcher
+from magnetar.broker.dispatch.chunk_bindings import ChunkBindings
+from magnetar.broker.dispatch.dispatcher import Assignment, Round
+from magnetar.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from magnetar.ids import Position
 
 
-class SharedDispatcher(Dispatcher):
+class SharedDispatcher(ManyConsumersDispatcher):
+    # Parts of chunked messages that may wait for their consumer before reading ahead stops.
+    BOUND_MAX = 1_000
+
     def __init__(self, *, round_entries_max: int, unacked_max: int) -> None:
-        self.consumers: list[Consumer] = []
-        self.unacked_max = unacked_max
+        super().__init__(unacked_max)
         self._round_entries_max = round_entries_max
         self._turn = 0
         self._replay: SortedSet[Position] = SortedSet()
-        self._sent_times: dict[Position, int] = {}
-
-    @property
-    def unacked(self) -> int:
-        return sum(consumer.unacked for consumer in self.consumers)
+        self._chunks = ChunkBindings()
+        # Queued parts of chunked messages, by the consumer that they wait for.
+        self._bound: dict[Position, Consumer] = {}
 
     def add(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
@@ -38,105 +40,120 @@ class SharedDispatcher(Dispatcher):
 
     def remove(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
-        self._requeue(consumer, list(consumer.pending))
+        self._chunks.forget(consumer)
+        self._bound = {position: bound for position, bound in self._bound.items() if bound is not consumer}
+        self._replay.update(self._take_back(consumer))
         if not self.consumers:
             self._turn = 0
 
-    def room(self) -> int:
-        if self.unacked_max and self.unacked >= self.unacked_max:
-            return 0
-        return sum(consumer.room() for consumer in self.consumers)
+    @property
+    def waiting(self) -> int:
+        return len(self._replay)
 
     def replays(self, count_max: int) -> list[Position]:
-        return list(self._replay[:count_max])
+        if not self._bound:
+            return list(self._replay[:count_max])
+        ready: list[Position] = []
+        for position in self._replay:
+            bound = self._bound.get(position)
+            if bound is None or bound.room() > 0:
+                ready.append(position)
+                if len(ready) == count_max:
+                    break
+        return ready
 
-    def assign(self, candidates: Sequence[Candidate]) -> Assignment:
+    def may_read(self) -> bool:
+        return len(self._bound) < self.BOUND_MAX
+
+    def assign(self, deliveries: Sequence[Delivery]) -> Round:
         assignment: Assignment = {}
-        index = 0
-        while index < len(candidates):
-            consumer = self._next_consumer()
-            if consumer is None:
-                break
-            given = 0
-            while index < len(candidates) and given < self._round_entries_max and consumer.room() > 0:
-                self._give(consumer, candidates[index], assignment)
-                index += 1
-                given += 1
-        for candidate in candidates[index:]:
-            self._replay.add(candidate.position)
-        return assignment
+        consumer: Consumer | None = None
+        left_in_turn = 0
+        for index, delivery in enumerate(deliveries):
+            chunk = delivery.facts.chunk
+            if chunk is not None and self._chunks.consumer(chunk[0]) is not None:
+                self._give_chunk(chunk, delivery, assignment)
+                continue
+            if consumer is None or left_in_turn == 0 or consumer.room() <= 0 or self.is_blocked:
+                consumer = self._next_consumer()
+                left_in_turn = self._round_entries_max
+                if consumer is None:
+                    return Round(assignment, index)
+            left_in_turn -= 1
+            if self._replay:
+                self._unqueue(delivery.position)
+            self._give(consumer, delivery, assignment)
+            if chunk is not None:
+                self._chunks.on_given(*chunk, consumer)
+        return Round(assignment, len(deliveries))
 
-    def on_acked(self, consumer: Consumer, position: Position) -> None:
-        """Acks may come from another consumer than the one that holds the entry."""
-        holder = consumer if position in consumer.pending else self._holder(position)
-        if holder is not None:
-            holder.release(position)
-        self._replay.discard(position)
-        self._sent_times.pop(position, None)
-
-    def on_acked_through(self, consumer: Consumer, position: Position) -> None:
-        self.forget_through(position)
-
-    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> bool:
-        self._requeue(consumer, list(consumer.pending) if positions is None else positions)
-        return False
-
-    def forget(self, position: Position) -> None:
-        self._replay.discard(position)
-        self._sent_times.pop(position, None)
+    def enqueue(self, positions: Iterable[Position]) -> None:
+        self._replay.update(positions)
 
     def forget_through(self, position: Position) -> None:
-        for consumer in self.consumers:
-            consumer.release_through(position)
+        super().forget_through(position)
         while self._replay and self._replay[0] <= position:
-            self._replay.pop(0)
-        if self._sent_times:
-            self._sent_times = {held: times for held, times in self._sent_times.items() if held > position}
+            self._unqueue(self._replay[0])
 
     def clear(self) -> None:
-        for consumer in self.consumers:
-            for position in list(consumer.pending):
-                consumer.release(position)
+        super().clear()
         self._replay.clear()
-        self._sent_times.clear()
+        self._bound.clear()
+        self._chunks.clear()
+
+    def blocked_first(self) -> tuple[Position, str] | None:
+        for position in self._replay:
+            bound = self._bound.get(position)
+            if bound is not None and bound.room() <= 0:
+                return position, f"a part of a chunked message waits for permits of consumer '{bound.name}'"
+        return None
 
     def check(self) -> None:
-        held: set[Position] = set()
+        super().check()
         for consumer in self.consumers:
-            consumer.check()
-            assert held.isdisjoint(consumer.pending), "an entry is held by two consumers"
-            held.update(consumer.pending)
-        assert held.isdisjoint(self._replay), "an entry is held and queued"
+            assert self._replay.isdisjoint(consumer.pending), "an entry is held and queued"
+        assert all(position in self._replay for position in self._bound)
 
-    def _give(self, consumer: Consumer, candidate: Candidate, assignment: Assignment) -> None:
-        position = candidate.position
-        self._replay.discard(position)
-        consumer.on_sent(candidate.messages)
-        consumer.hold(position, candidate.messages)
-        times = self._sent_times.get(position, 0) if self._sent_times else 0
-        assignment.setdefault(consumer, []).append(
-            Delivery(candidate.entry, candidate.message, candidate.messages, times, candidate.ack_set)
-        )
+    # --- private --------------------------------------------------------------------------------
 
-    def _requeue(self, consumer: Consumer, positions: Iterable[Position]) -> None:
-        for position in positions:
-            if position in consumer.pending:
-                consumer.release(position)
-                self._replay.add(position)
-                self._sent_times[position] = self._sent_times.get(position, 0) + 1
+    def _requeue(self, positions: Iterable[Position]) -> None:
+        self._replay.update(positions)
 
-    def _holder(self, position: Position) -> Consumer | None:
-        return next((consumer for consumer in self.consumers if position in consumer.pending), None)
+    def _unqueue(self, position: Position) -> None:
+        if self._replay:
+            self._replay.discard(position)
+            self._bound.pop(position, None)
+
+    def _give_chunk(self, chunk: tuple[str, bool], delivery: Delivery, assignment: Assignment) -> None:
+        """The rest of a chunked message: to the consumer that has its beginning, now or when it has room."""
+        uuid, is_last = chunk
+        consumer = self._chunks.consumer(uuid)
+        assert consumer is not None
+        if consumer.room() > 0 and not self.is_blocked:
+            self._unqueue(delivery.position)
+            self._give(consumer, delivery, assignment)
+            self._chunks.on_given(uuid, is_last, consumer)
+        else:
+            self._replay.add(delivery.position)
+            self._bound[delivery.position] = consumer
 
     def _next_consumer(self) -> Consumer | None:
         """The next in turn among the best priority level that has room."""
-        count = len(self.consumers)
-        start = self._turn % count if count else 0
-        for level in dict.fromkeys(consumer.priority for consumer in self.consumers):
-            for step in range(count):
-                index = (start + step) % count
-                consumer = self.consumers[index]
-                if consumer.priority == level and consumer.room() > 0:
+        consumers = self.consumers
+        count = len(consumers)
+        if self.is_blocked:
+            return None
+        first = 0
+        while first < count:
+            last = first
+            while last + 1 < count and consumers[last + 1].priority == consumers[first].priority:
+                last += 1
+            peers = last - first + 1
+            offset = self._turn - first if first <= self._turn <= last else 0
+            for step in range(peers):
+                index = first + (offset + step) % peers
+                if consumers[index].room() > 0:
                     self._turn = index + 1
-                    return consumer
+                    return consumers[index]
+            first = last + 1
         return None

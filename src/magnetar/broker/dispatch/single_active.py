@@ -10,67 +10,72 @@ Decides.
 from collections.abc import Callable, Iterable, Sequence
 
 from magnetar.broker.consumer import Consumer, Delivery
-from magnetar.broker.dispatch.dispatcher import Assignment, Candidate, Dispatcher
+from magnetar.broker.dispatch.dispatcher import Dispatcher, Round
+from magnetar.broker.dispatch.redelivery_counts import RedeliveryCounts
 from magnetar.errors import ConsumerBusy
 from magnetar.ids import Position
 
 
 class SingleActiveDispatcher(Dispatcher):
+    is_ordered = True
+
     def __init__(self, on_active: Callable[[Consumer | None], None]) -> None:
         self.consumers: list[Consumer] = []
         self.active: Consumer | None = None
         self._on_active = on_active
-        # How often each entry went out, for those that went out before; trimmed as the cursor moves.
-        self._sent_times: dict[Position, int] = {}
-
-    @property
-    def is_ordered(self) -> bool:
-        return True
+        self._counts = RedeliveryCounts()
 
     def remove(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
         self._elect()
 
-    def room(self) -> int:
+    def room(self, enough: int) -> int:
         return self.active.room() if self.active is not None else 0
 
     def replays(self, count_max: int) -> list[Position]:
         return []
 
-    def assign(self, candidates: Sequence[Candidate]) -> Assignment:
+    def assign(self, deliveries: Sequence[Delivery]) -> Round:
+        """As many as there are permits for; the last batch may exceed them."""
         consumer = self.active
         assert consumer is not None, "entries were read for a subscription without an active consumer"
-        deliveries = []
-        for candidate in candidates:
-            consumer.on_sent(candidate.messages)
-            times = self._sent_times.get(candidate.position, 0) if self._sent_times else 0
-            deliveries.append(
-                Delivery(candidate.entry, candidate.message, candidate.messages, times, candidate.ack_set)
-            )
-        return {consumer: deliveries}
+        counts = self._counts
+        permits = consumer.permits
+        given: list[Delivery] = []
+        for delivery in deliveries:
+            if permits <= 0:
+                break
+            permits -= delivery.messages
+            if counts:
+                delivery = delivery._replace(redelivery_count=counts.of(delivery.position))
+            given.append(delivery)
+        if not given:
+            return Round({}, 0)
+        consumer.on_sent(consumer.permits - permits, len(given))
+        return Round({consumer: given}, len(given))
 
-    def on_acked(self, consumer: Consumer, position: Position) -> None:
-        self._sent_times.pop(position, None)
+    def enqueue(self, positions: Iterable[Position]) -> None:
+        raise AssertionError("entries are never held back from an ordered subscription")
 
-    def on_acked_through(self, consumer: Consumer, position: Position) -> None:
-        self.forget_through(position)
+    def on_acked(self, consumer: Consumer, position: Position) -> bool:
+        self._counts.forget(position)
+        return False
 
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> bool:
         if consumer is not self.active:
             return False
-        for position in positions or ():
-            self._sent_times[position] = self._sent_times.get(position, 0) + 1
+        self._counts.raise_all(positions or ())
         return True
 
     def forget(self, position: Position) -> None:
-        self._sent_times.pop(position, None)
+        self._counts.forget(position)
 
     def forget_through(self, position: Position) -> None:
-        if self._sent_times:
-            self._sent_times = {held: times for held, times in self._sent_times.items() if held > position}
+        if self._counts:
+            self._counts.forget_through(position)
 
     def clear(self) -> None:
-        self._sent_times.clear()
+        """Nothing waits here; counts outlive a consumer that left, or a message that kills its reader has none."""
 
     def _choose(self) -> Consumer | None:
         return self.consumers[0] if self.consumers else None

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SUBSCRIBE, FLOW, ACK, redelivery, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER, GET_LAST_MESSAGE_ID: messages on their way out.
+"""SUBSCRIBE, FLOW, ACK, redelivery, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER, CONSUMER_STATS, GET_LAST_MESSAGE_ID: messages on
+their way out.
 
 Carries.
 """
 
-from magnetar.broker.consumer import Consumer
+from datetime import UTC, datetime
+
+from magnetar.broker.consumer import EPOCH_NONE, Consumer
 from magnetar.broker.session.session import OpenConsumer, Session
 from magnetar.broker.stored_message import last_batch_index
-from magnetar.broker.subscription import Subscription, SubscriptionType
+from magnetar.broker.subscription import KeySharing, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.errors import (
     BadCommand,
     ConsumerNotFound,
+    MetadataError,
     NotSupported,
     ServiceNotReady,
     SubscriptionNotFound,
@@ -64,15 +68,32 @@ async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> Open
         request.consumer_name or session.broker.new_consumer_name(),
         priority=request.priority_level,
         unacked_max=session.broker.settings.unacked_messages_per_consumer_max,
-        epoch=request.consumer_epoch,
+        epoch=request.consumer_epoch if request.HasField("consumer_epoch") else EPOCH_NONE,
         connected_ms=session.broker.clock.now_ms(),
         metadata={pair.key: pair.value for pair in request.metadata},
+        key_ranges=[(part.start, part.end) for part in request.keySharedMeta.hashRanges],
     )
-    subscription.add_consumer(consumer, SubscriptionType(request.subType))
+    subscription.add_consumer(consumer, SubscriptionType(request.subType), _key_sharing(request))
     return OpenConsumer(consumer, subscription, topic, MessageEncoder(consumer.consumer_id, topic.name.partition_index))
 
 
+def _key_sharing(request: pb.CommandSubscribe) -> KeySharing:
+    meta = request.keySharedMeta
+    return KeySharing(
+        is_sticky=request.HasField("keySharedMeta") and meta.keySharedMode == pb.STICKY,
+        allow_out_of_order=meta.allowOutOfOrderDelivery,
+    )
+
+
 async def _subscription(session: Session, topic: Topic, request: pb.CommandSubscribe) -> Subscription:
+    subscription = await _placed_subscription(session, topic, request)
+    rollback_s = request.start_message_rollback_duration_sec
+    if rollback_s > 0 and not subscription.consumers:
+        await subscription.reset_to_time(session.broker.clock.now_ms() - 1000 * rollback_s)
+    return subscription
+
+
+async def _placed_subscription(session: Session, topic: Topic, request: pb.CommandSubscribe) -> Subscription:
     if not request.durable:
         return topic.open_reader_subscription(request.subscription, _reader_start(request))
     if request.subscription not in topic.subscriptions and not session.broker.settings.allow_auto_subscription_creation:
@@ -83,15 +104,12 @@ async def _subscription(session: Session, topic: Topic, request: pb.CommandSubsc
 
 
 def _reader_start(request: pb.CommandSubscribe) -> Position:
-    """The place after which a reader starts. For an id inside a batch the whole batch comes, and the client skips."""
+    """The entry that a reader starts with. Its client skips what it has asked to be left out: all of the entry, or a
+    part of its batch.
+    """
     if not request.HasField("start_message_id"):
         return EARLIEST if request.initialPosition == pb.CommandSubscribe.Earliest else LATEST
-    start = position_of(request.start_message_id)
-    if start in (EARLIEST, LATEST):
-        return start
-    if request.start_message_id.batch_index >= 0:
-        return Position(start.ledger_id, start.entry_id - 1)
-    return start
+    return position_of(request.start_message_id)
 
 
 def on_flow(session: Session, flow: pb.CommandFlow) -> None:
@@ -128,24 +146,27 @@ def on_redeliver(session: Session, request: pb.CommandRedeliverUnacknowledgedMes
     opened = session.consumers.get(request.consumer_id)
     if opened is not None:
         positions = [position_of(message_id) for message_id in request.message_ids]
-        opened.subscription.redeliver(opened.consumer, positions or None)
+        epoch = request.consumer_epoch if request.HasField("consumer_epoch") else EPOCH_NONE
+        opened.subscription.redeliver(opened.consumer, positions or None, epoch)
 
 
 async def seek(session: Session, request: pb.CommandSeek) -> None:
     opened = _opened(session, request.consumer_id)
-    if not request.HasField("message_id"):
-        raise NotSupported("Seeking by publish time is not served yet")
-    start = position_of(request.message_id)
-    await opened.subscription.reset(start)
+    if request.HasField("message_id"):
+        await opened.subscription.reset(position_of(request.message_id), request.message_id.ack_set)
+    elif request.HasField("message_publish_time"):
+        await opened.subscription.reset_to_time(request.message_publish_time)
+    else:
+        raise BadCommand("SEEK names neither a message id nor a publish time")
     session.succeed(request.request_id)
 
 
 async def unsubscribe(session: Session, request: pb.CommandUnsubscribe) -> None:
     opened = _opened(session, request.consumer_id)
     if len(opened.subscription.consumers) > 1 and not request.force:
-        raise ServiceNotReady("Unsubscribe is refused while the subscription has other consumers")
-    session.leave(opened)
+        raise MetadataError("Unconnected or shared consumer attempting to unsubscribe")
     session.consumers.pop(request.consumer_id, None)
+    session.leave(opened)
     if opened.subscription.cursor.is_durable:
         await opened.topic.delete_subscription(opened.subscription.name)
     session.succeed(request.request_id)
@@ -173,6 +194,35 @@ async def last_message_id(session: Session, request: pb.CommandGetLastMessageId)
     answer.last_message_id.batch_index = batch_index
     _write_position(answer.consumer_mark_delete_position, opened.subscription.cursor.mark_delete)
     session.answer(pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, answer)
+
+
+async def consumer_stats(session: Session, request: pb.CommandConsumerStats) -> None:
+    opened = _opened(session, request.consumer_id)
+    consumer, subscription = opened.consumer, opened.subscription
+    now_ms = session.broker.clock.now_ms()
+    # Rates are averages over the consumer's life; the admin interface has those of the last minute.
+    seconds = max(1.0, (now_ms - consumer.connected_ms) / 1000)
+    since = datetime.fromtimestamp(consumer.connected_ms / 1000, UTC)
+    assert subscription.type is not None
+    session.answer(
+        pb.BaseCommand.CONSUMER_STATS_RESPONSE,
+        pb.CommandConsumerStatsResponse(
+            request_id=request.request_id,
+            msgRateOut=consumer.messages_out / seconds,
+            msgThroughputOut=consumer.bytes_out / seconds,
+            msgRateRedeliver=consumer.messages_redelivered / seconds,
+            messageAckRate=consumer.messages_acked / seconds,
+            consumerName=consumer.name,
+            availablePermits=max(0, consumer.permits),
+            unackedMessages=consumer.unacked,
+            blockedConsumerOnUnackedMsgs=consumer.is_blocked_by_unacked(),
+            address=session.connection.peer,
+            connectedSince=since.isoformat(timespec="milliseconds"),
+            type=subscription.type.label,
+            msgRateExpired=0.0,
+            msgBacklog=subscription.cursor.backlog_entries(),
+        ),
+    )
 
 
 def _write_position(target: pb.MessageIdData, position: Position) -> None:

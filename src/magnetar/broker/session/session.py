@@ -40,6 +40,21 @@ class OpenConsumer(NamedTuple):
     topic: Topic
     messages: MessageEncoder
 
+    def frames(self, deliveries: Sequence[Delivery]) -> list[Buffer]:
+        """MESSAGE frames: a header for each entry, and the stored bytes as they are."""
+        encoder = self.messages
+        # Only an ordered subscription sends everything again, so only there a client can tell old from new.
+        epoch = self.consumer.epoch if self.consumer.epoch >= 0 and self.subscription.is_ordered else None
+        out: list[Buffer] = []
+        for entry, position, facts, _, ack_set, redelivery_count in deliveries:
+            body = entry.body[facts.message_start :]
+            if redelivery_count or ack_set or epoch is not None:
+                out.append(encoder.repeated_header(*position, len(body), redelivery_count, ack_set, epoch))
+            else:
+                out.append(encoder.header(position[0], position[1], len(body)))
+            out.append(body)
+        return out
+
 
 class OpenProducer(NamedTuple):
     producer: Producer
@@ -156,16 +171,8 @@ class Session:
         opened = self.consumers.get(consumer.consumer_id)
         if opened is None:
             return
-        encoder = opened.messages
-        out: list[Buffer] = []
-        for entry, body, _, redelivery_count, ack_set in deliveries:
-            ledger_id, entry_id = entry.ledger_id, entry.entry_id
-            if redelivery_count or ack_set:
-                out.append(encoder.repeated_header(ledger_id, entry_id, len(body), redelivery_count, ack_set))
-            else:
-                out.append(encoder.header(ledger_id, entry_id, len(body)))
-            out.append(body)
-        self.connection.send_all(out)
+        frames = opened.frames(deliveries)
+        self.connection.send_all(frames, sum(map(len, frames)))
 
     def tell_active(self, consumer: Consumer, active: bool) -> None:
         if self.protocol_version >= Since.ACTIVE_CONSUMER_CHANGE:

@@ -29,4 +29,5 @@ SERVED: Final[Mapping[int, Serving]] = {
     BaseCommand.UNSUBSCRIBE: Serving(cold=consume.unsubscribe),
     BaseCommand.CLOSE_CONSUMER: Serving(cold=consume.close_consumer),
     BaseCommand.GET_LAST_MESSAGE_ID: Serving(cold=consume.last_message_id),
+    BaseCommand.CONSUMER_STATS: Serving(cold=consume.consumer_stats),
 }

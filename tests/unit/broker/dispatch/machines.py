@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from magnetar.broker.consumer import Consumer, Delivery
-from magnetar.broker.dispatch.dispatcher import Candidate
+from magnetar.broker.entry_facts import EntryFacts
 from magnetar.ids import Position
 from magnetar.managed_ledger.entry import Entry
 
@@ -12,27 +12,36 @@ from magnetar.managed_ledger.entry import Entry
 class RememberingLink:
     def __init__(self) -> None:
         self.writable = True
-        self.delivered: list[Position] = []
+        self.delivered: list[Delivery] = []
         self.active: list[bool] = []
+        self.ended = 0
         self.disconnected = False
 
     def is_writable(self) -> bool:
         return self.writable
 
     def deliver(self, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
-        self.delivered += [delivery.entry.position for delivery in deliveries]
+        self.delivered += deliveries
 
     def tell_active(self, consumer: Consumer, active: bool) -> None:
         self.active.append(active)
 
-    def tell_end_of_topic(self, consumer: Consumer) -> None: ...
+    def tell_end_of_topic(self, consumer: Consumer) -> None:
+        self.ended += 1
 
     def disconnect_consumer(self, consumer: Consumer) -> None:
         self.disconnected = True
 
 
-def new_consumer(name: str, *, priority: int = 0, permits: int = 0, unacked_max: int = 0) -> Consumer:
-    consumer = Consumer(RememberingLink(), 1, name, priority=priority, unacked_max=unacked_max)
+def new_consumer(
+    name: str,
+    *,
+    priority: int = 0,
+    permits: int = 0,
+    unacked_max: int = 0,
+    key_ranges: Sequence[tuple[int, int]] = (),
+) -> Consumer:
+    consumer = Consumer(RememberingLink(), 1, name, priority=priority, unacked_max=unacked_max, key_ranges=key_ranges)
     consumer.on_flow(permits)
     return consumer
 
@@ -42,10 +51,13 @@ def link_of(consumer: Consumer) -> RememberingLink:
     return consumer.link
 
 
-def candidate(entry_id: int, messages: int = 1, key_hash: int = 0) -> Candidate:
+def delivery(entry_id: int, messages: int = 1, key_hash: int = 0, chunk: tuple[str, bool] | None = None) -> Delivery:
+    facts = EntryFacts(0, messages)
+    facts.key_hash = key_hash
+    facts.chunk = chunk
     entry = Entry(1, entry_id, memoryview(b"body"))
-    return Candidate(entry, entry.position, entry.body, messages, (), key_hash)
+    return Delivery(entry, Position(1, entry_id), facts, messages, (), 0)
 
 
 def given_ids(deliveries: Sequence[Delivery]) -> list[int]:
-    return [delivery.entry.entry_id for delivery in deliveries]
+    return [each.position.entry_id for each in deliveries]

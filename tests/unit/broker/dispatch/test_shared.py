@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.ids import Position
-from tests.unit.broker.dispatch.machines import candidate, given_ids, link_of, new_consumer
+from tests.unit.broker.dispatch.machines import delivery, given_ids, link_of, new_consumer
 
 
 def new_dispatcher(unacked_max: int = 0, round_entries_max: int = 2) -> SharedDispatcher:
@@ -22,7 +22,8 @@ def test_entries_go_round_in_small_turns() -> None:
     first, second = new_consumer("a", permits=10), new_consumer("b", permits=10)
     dispatcher.add(first)
     dispatcher.add(second)
-    assignment = dispatcher.assign([candidate(n) for n in range(8)])
+    assignment, settled = dispatcher.assign([delivery(n) for n in range(8)])
+    assert settled == 8
     assert given_ids(assignment[first]) == [0, 1, 4, 5]
     assert given_ids(assignment[second]) == [2, 3, 6, 7]
 
@@ -33,7 +34,7 @@ def test_a_lower_priority_gets_entries_only_when_the_better_has_no_room() -> Non
     spare, preferred = new_consumer("spare", priority=1, permits=10), new_consumer("preferred", permits=3)
     dispatcher.add(spare)
     dispatcher.add(preferred)
-    assignment = dispatcher.assign([candidate(n) for n in range(5)])
+    assignment, _ = dispatcher.assign([delivery(n) for n in range(5)])
     assert given_ids(assignment[preferred]) == [0, 1, 2]
     assert given_ids(assignment[spare]) == [3, 4]
 
@@ -44,12 +45,12 @@ def test_what_a_consumer_held_goes_to_the_survivors_first() -> None:
     leaver, survivor = new_consumer("leaver", permits=3), new_consumer("survivor")
     dispatcher.add(leaver)
     dispatcher.add(survivor)
-    dispatcher.assign([candidate(n) for n in range(3)])
+    dispatcher.assign([delivery(n) for n in range(3)])
     dispatcher.remove(leaver)
     survivor.on_flow(10)
     assert dispatcher.replays(10) == [Position(1, 0), Position(1, 1), Position(1, 2)]
-    assignment = dispatcher.assign([candidate(n) for n in range(3)])
-    assert [(each.entry.entry_id, each.redelivery_count) for each in assignment[survivor]] == [(0, 1), (1, 1), (2, 1)]
+    assignment, _ = dispatcher.assign([delivery(n) for n in range(3)])
+    assert [(each.entry.entry_id, each.redelivery_count) for each in assignment[survivor]] == [(0, 0), (1, 0), (2, 0)]
     assert dispatcher.replays(10) == []
 
 
@@ -58,20 +59,20 @@ def test_a_consumer_over_its_unacked_limit_gets_nothing_until_it_acks() -> None:
     dispatcher = new_dispatcher()
     consumer = new_consumer("a", permits=100, unacked_max=2)
     dispatcher.add(consumer)
-    assignment = dispatcher.assign([candidate(n) for n in range(3)])
+    assignment, settled = dispatcher.assign([delivery(n) for n in range(3)])
     assert given_ids(assignment[consumer]) == [0, 1]
-    assert dispatcher.room() == 0
-    dispatcher.on_acked(consumer, Position(1, 0))
-    assert dispatcher.room() > 0
-    assert dispatcher.replays(10) == [Position(1, 2)]
+    assert settled == 2, "the third is to be read again"
+    assert dispatcher.room(1) == 0
+    assert dispatcher.on_acked(consumer, Position(1, 0)), "the ack lets the consumer go on"
+    assert dispatcher.room(1) > 0
 
 
 def test_the_subscription_limit_counts_all_consumers() -> None:
     dispatcher = new_dispatcher(unacked_max=3)
     for name in "ab":
         dispatcher.add(new_consumer(name, permits=10))
-    dispatcher.assign([candidate(n) for n in range(3)])
-    assert dispatcher.room() == 0
+    dispatcher.assign([delivery(n) for n in range(3)])
+    assert dispatcher.room(1) == 0
 
 
 def test_a_consumer_whose_connection_is_full_is_passed_over() -> None:
@@ -80,8 +81,74 @@ def test_a_consumer_whose_connection_is_full_is_passed_over() -> None:
     dispatcher.add(stuck)
     dispatcher.add(free)
     link_of(stuck).writable = False
-    assignment = dispatcher.assign([candidate(n) for n in range(4)])
+    assignment, _ = dispatcher.assign([delivery(n) for n in range(4)])
     assert list(assignment) == [free]
+
+
+def test_an_ack_by_another_consumer_frees_the_one_that_holds_the_entry() -> None:
+    dispatcher = new_dispatcher(round_entries_max=1)
+    holder, other = new_consumer("holder", permits=1, unacked_max=1), new_consumer("other", permits=1)
+    dispatcher.add(holder)
+    dispatcher.add(other)
+    dispatcher.assign([delivery(0, messages=4), delivery(1)])
+    assert not dispatcher.on_part_acked(other, Position(1, 1), 1)
+    assert dispatcher.on_part_acked(other, Position(1, 0), 3)
+    assert (holder.unacked, dispatcher.unacked) == (3, 4)
+    assert dispatcher.on_acked(other, Position(1, 0))
+    assert (holder.unacked, dispatcher.unacked) == (0, 1)
+
+
+def test_leaving_does_not_count_as_redelivery_but_asking_again_does() -> None:
+    dispatcher = new_dispatcher()
+    leaver, survivor = new_consumer("leaver", permits=1), new_consumer("survivor")
+    dispatcher.add(leaver)
+    dispatcher.add(survivor)
+    dispatcher.assign([delivery(0)])
+    dispatcher.redeliver(leaver, None)
+    leaver.on_flow(1)
+    assert dispatcher.assign([delivery(0)])[0][leaver][0].redelivery_count == 1
+    dispatcher.remove(leaver)
+    survivor.on_flow(1)
+    assert dispatcher.assign([delivery(0)])[0][survivor][0].redelivery_count == 1
+
+
+def test_positions_that_the_consumer_does_not_hold_are_not_given_out_again() -> None:
+    dispatcher = new_dispatcher()
+    holder, liar = new_consumer("holder", permits=1), new_consumer("liar")
+    dispatcher.add(holder)
+    dispatcher.add(liar)
+    dispatcher.assign([delivery(0)])
+    dispatcher.redeliver(liar, [Position(1, 0), Position(9, 9)])
+    assert dispatcher.replays(10) == []
+    dispatcher.check()
+
+
+def test_all_parts_of_a_chunked_message_go_to_one_consumer_and_only_they_wait_for_it() -> None:
+    dispatcher = new_dispatcher(round_entries_max=1)
+    first, second = new_consumer("first", permits=1), new_consumer("second", permits=9)
+    dispatcher.add(first)
+    dispatcher.add(second)
+    parts = [delivery(n, chunk=("big", n == 2)) for n in range(3)]
+    assignment, settled = dispatcher.assign([*parts, delivery(3)])
+    assert (given_ids(assignment[first]), given_ids(assignment[second]), settled) == ([0], [3], 4)
+    assert dispatcher.replays(10) == [], "its consumer has no room"
+    assert dispatcher.blocked_first() is not None
+    first.on_flow(5)
+    assert dispatcher.replays(10) == [Position(1, 1), Position(1, 2)]
+    assert given_ids(dispatcher.assign(parts[1:])[0][first]) == [1, 2]
+    assert dispatcher.waiting == 0
+
+
+def test_when_the_consumer_of_a_half_sent_message_leaves_all_its_parts_go_to_another() -> None:
+    dispatcher = new_dispatcher(round_entries_max=1)
+    first, second = new_consumer("first", permits=1), new_consumer("second", permits=9)
+    dispatcher.add(first)
+    dispatcher.add(second)
+    parts = [delivery(n, chunk=("big", n == 2)) for n in range(3)]
+    dispatcher.assign(parts)
+    dispatcher.remove(first)
+    assert dispatcher.replays(10) == [Position(1, 0), Position(1, 1), Position(1, 2)]
+    assert given_ids(dispatcher.assign(parts)[0][second]) == [0, 1, 2]
 
 
 class SharedAgainstTwin(RuleBasedStateMachine):
@@ -119,19 +186,20 @@ class SharedAgainstTwin(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5), messages=st.integers(1, 3))
     def pump(self, count: int, messages: int) -> None:
-        room = self.dispatcher.room()
+        room = self.dispatcher.room(1)
         if room <= 0:
             return
         again = [position.entry_id for position in self.dispatcher.replays(count)]
         waiting = sorted(entry_id for entry_id, state in self.state.items() if state == "waiting")
         assert again == waiting[:count]
         offered = again or list(range(self.next_entry, self.next_entry + count))
-        if not again:
-            self.next_entry += count
-        assignment = self.dispatcher.assign([candidate(entry_id, messages) for entry_id in offered])
+        assignment, settled = self.dispatcher.assign([delivery(entry_id, messages) for entry_id in offered])
         given = [entry_id for deliveries in assignment.values() for entry_id in given_ids(deliveries)]
         assert given, "there was room and something to give"
-        for entry_id in offered:
+        assert sorted(given) == offered[:settled], "those in front are given, the rest is read again"
+        if not again:
+            self.next_entry = offered[0] + settled
+        for entry_id in offered[:settled]:
             self.state[entry_id] = "waiting"
         for consumer, deliveries in assignment.items():
             for entry_id in given_ids(deliveries):

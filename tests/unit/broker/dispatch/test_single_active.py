@@ -7,7 +7,7 @@ from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch.single_active import ExclusiveDispatcher, FailoverDispatcher
 from magnetar.errors import ConsumerBusy
 from magnetar.ids import Position
-from tests.unit.broker.dispatch.machines import candidate, given_ids, new_consumer
+from tests.unit.broker.dispatch.machines import delivery, given_ids, new_consumer
 
 
 def ignore(consumer: Consumer | None) -> None: ...
@@ -21,8 +21,8 @@ def test_a_second_exclusive_consumer_is_refused_and_the_first_stays() -> None:
     with pytest.raises(ConsumerBusy, match="Exclusive consumer is already connected"):
         dispatcher.add(new_consumer("second"))
     assert dispatcher.active is first
-    assert given_ids(dispatcher.assign([candidate(0), candidate(1)])[first]) == [0, 1]
-    assert dispatcher.room() == 3
+    assert given_ids(dispatcher.assign([delivery(0), delivery(1)])[0][first]) == [0, 1]
+    assert dispatcher.room(1) == 3
 
 
 @pytest.mark.feature("F-SUB-05")
@@ -53,9 +53,33 @@ def test_redelivery_rewinds_and_counts_what_was_named() -> None:
     dispatcher = ExclusiveDispatcher(ignore)
     consumer = new_consumer("a", permits=10)
     dispatcher.add(consumer)
-    dispatcher.assign([candidate(0), candidate(1)])
+    dispatcher.assign([delivery(0), delivery(1)])
     assert dispatcher.redeliver(consumer, [Position(1, 1)])
-    again = dispatcher.assign([candidate(0), candidate(1)])[consumer]
-    assert [delivery.redelivery_count for delivery in again] == [0, 1]
+    again = dispatcher.assign([delivery(0), delivery(1)])[0][consumer]
+    assert [each.redelivery_count for each in again] == [0, 1]
     dispatcher.forget_through(Position(1, 1))
-    assert [delivery.redelivery_count for delivery in dispatcher.assign([candidate(1)])[consumer]] == [0]
+    assert [each.redelivery_count for each in dispatcher.assign([delivery(1)])[0][consumer]] == [0]
+
+
+@pytest.mark.feature("F-DISP-05", "F-PRB-21")
+def test_batches_exceed_the_permits_by_less_than_one_entry() -> None:
+    dispatcher = ExclusiveDispatcher(ignore)
+    consumer = new_consumer("a", permits=10)
+    dispatcher.add(consumer)
+    assignment, settled = dispatcher.assign([delivery(n, messages=100) for n in range(5)])
+    assert (given_ids(assignment[consumer]), settled) == ([0], 1)
+    assert consumer.permits == -90
+    assert dispatcher.room(1) == 0
+    consumer.on_flow(90)
+    assert dispatcher.room(1) == 0, "what was sent too much is paid back first"
+    consumer.on_flow(1)
+    assert dispatcher.room(1) == 1
+
+
+def test_redelivery_asked_by_a_consumer_that_is_not_active_changes_nothing() -> None:
+    dispatcher = FailoverDispatcher(ignore, partition=-1)
+    active, spare = new_consumer("a", permits=5), new_consumer("b", permits=5)
+    dispatcher.add(active)
+    dispatcher.add(spare)
+    assert not dispatcher.redeliver(spare, [Position(1, 0)])
+    assert dispatcher.redeliver(active, None)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Key_Shared: all entries of a key go to one consumer, in order, while many consumers share the subscription.
+
+Each hash of the circle has an owner (`key_ranges`). An entry goes to the owner of its key's hash, unless another
+consumer still holds entries of that hash: then the hash drains, and only its entries wait. An entry that cannot go now
+waits in the queue of its hash, and later entries of the hash wait behind it; all other hashes flow. How many entries
+may wait is bounded: beyond that, reading ahead stops. With out-of-order delivery allowed nothing drains and nothing
+waits behind another.
+
+Invariants (in order): the entries of one hash that are held are held by one consumer; no entry of a hash is given out
+while an earlier one that was not given out waits; a position is never held and queued at once.
+Decides.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sortedcontainers import SortedSet
+
+from magnetar.broker.consumer import Consumer, Delivery
+from magnetar.broker.dispatch.dispatcher import Assignment, Round
+from magnetar.broker.dispatch.key_queues import KeyQueues
+from magnetar.broker.dispatch.key_ranges import KeyRanges
+from magnetar.broker.dispatch.many_consumers import ManyConsumersDispatcher
+from magnetar.ids import Position
+
+
+class DrainingHash(NamedTuple):
+    """A hash whose new owner waits until the old one has acknowledged what it holds."""
+
+    slot: int
+    holder: Consumer
+    entries_held: int
+    owner: Consumer | None
+
+
+class KeySharedDispatcher(ManyConsumersDispatcher):
+    needs_keys = True
+
+    def __init__(
+        self, ranges: KeyRanges, *, unacked_max: int, look_ahead_max: int, allow_out_of_order: bool = False
+    ) -> None:
+        super().__init__(unacked_max)
+        self.ranges = ranges
+        self.allow_out_of_order = allow_out_of_order
+        self._look_ahead_max = look_ahead_max
+        self._queues = KeyQueues()
+        # The hash of every entry that is held or queued.
+        self._slots: dict[Position, int] = {}
+        # Who holds entries of a hash, and how many; with out-of-order delivery the last one who got some.
+        self._holders: dict[int, Consumer] = {}
+        self._held: dict[int, int] = {}
+        # Entries that may go out and whose key is not known here until they are read.
+        self._unsorted: SortedSet[Position] = SortedSet()
+
+    # --- consumers ------------------------------------------------------------------------------
+
+    def add(self, consumer: Consumer) -> None:
+        self.ranges.add(consumer)
+        self.consumers.append(consumer)
+        self._place_all()
+
+    def remove(self, consumer: Consumer) -> None:
+        self.consumers.remove(consumer)
+        self.ranges.remove(consumer)
+        self._requeue(self._take_back(consumer))
+        self._place_all()
+
+    # --- giving out -----------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        return self._queues.count + len(self._unsorted)
+
+    def may_read(self) -> bool:
+        return self._queues.count < self._look_ahead_max
+
+    def replays(self, count_max: int) -> list[Position]:
+        ready: list[Position] = list(self._unsorted[:count_max])
+        if self._queues.count:
+            servable = [consumer for consumer in self.consumers if consumer.room() > 0]
+            share = max(1, (count_max - len(ready)) // max(1, len(servable)))
+            for consumer in servable:
+                room = min(share, consumer.room(), count_max - len(ready))
+                for slot in self._queues.ready(consumer):
+                    if room <= 0:
+                        break
+                    positions = self._queues.head(slot, room)
+                    ready += positions
+                    room -= len(positions)
+        ready.sort()
+        return ready
+
+    def assign(self, deliveries: Sequence[Delivery]) -> Round:
+        assignment: Assignment = {}
+        for delivery in deliveries:
+            position, slot = delivery.position, delivery.facts.key_hash
+            if self._unsorted:
+                self._unsorted.discard(position)
+            first = self._queues.first(slot)
+            is_queued = first is not None and self._queues.holds(slot, position)
+            if not is_queued and position in self._slots:
+                continue
+            if first is not None and first != position and not self.allow_out_of_order:
+                if not is_queued:
+                    self._wait(slot, position)
+                continue
+            target = self.ranges.consumer(slot)
+            if target is None or self.is_blocked or self._is_draining(slot, target) or target.room() <= 0:
+                if not is_queued:
+                    self._wait(slot, position)
+                continue
+            if is_queued:
+                self._queues.discard(slot, position)
+                self._queues.serve_later(slot)
+            self._slots[position] = slot
+            self._holders[slot] = target
+            self._held[slot] = self._held.get(slot, 0) + 1
+            self._give(target, delivery, assignment)
+        return Round(assignment, len(deliveries))
+
+    def enqueue(self, positions: Iterable[Position]) -> None:
+        self._unsorted.update(position for position in positions if position not in self._slots)
+
+    def forget_through(self, position: Position) -> None:
+        super().forget_through(position)
+        for queued, _ in [pair for pair in self._queues.positions() if pair[0] <= position]:
+            self._unqueue(queued)
+        while self._unsorted and self._unsorted[0] <= position:
+            self._unsorted.pop(0)
+
+    def clear(self) -> None:
+        super().clear()
+        self._queues.clear()
+        self._slots.clear()
+        self._holders.clear()
+        self._held.clear()
+        self._unsorted.clear()
+
+    # --- questions ------------------------------------------------------------------------------
+
+    def draining(self) -> list[DrainingHash]:
+        """Hashes held by a consumer that is no longer their owner, whether or not more of them waits."""
+        return [
+            DrainingHash(slot, holder, self._held[slot], owner)
+            for slot, holder in self._holders.items()
+            if (owner := self.ranges.consumer(slot)) is not holder and not self.allow_out_of_order
+        ]
+
+    def blocked_first(self) -> tuple[Position, str] | None:
+        first = min(self._queues.positions(), default=None)
+        if first is None:
+            return None
+        position, slot = first
+        target = self.ranges.consumer(slot)
+        if target is None:
+            return position, f"no consumer has hash {slot} of its key in its ranges"
+        if self._is_draining(slot, target):
+            holder = self._holders[slot]
+            return position, (
+                f"its key (hash {slot}) moved to consumer '{target.name}' and drains behind consumer '{holder.name}', "
+                f"which has {self._held[slot]} unacknowledged entries of it"
+            )
+        if target.is_blocked_by_unacked():
+            return position, f"its key belongs to consumer '{target.name}', which has {target.unacked} unacknowledged"
+        if target.room() <= 0:
+            return position, f"its key belongs to consumer '{target.name}', which has no permits or does not read"
+        return None
+
+    def check(self) -> None:
+        super().check()
+        self._queues.check()
+        held: dict[int, list[Consumer]] = {}
+        for consumer in self.consumers:
+            for position in consumer.pending:
+                held.setdefault(self._slots[position], []).append(consumer)
+                assert not self._queues.holds(self._slots[position], position), "an entry is held and queued"
+        assert {slot: len(holders) for slot, holders in held.items()} == self._held
+        if not self.allow_out_of_order:
+            assert all(set(holders) == {self._holders[slot]} for slot, holders in held.items()), "two hold one hash"
+            for slot in self._queues.slots():
+                is_draining = self._is_draining(slot, self.ranges.consumer(slot))
+                assert (slot in self._queues.draining) == is_draining, f"hash {slot} waits in the wrong place"
+
+    # --- private --------------------------------------------------------------------------------
+
+    def _requeue(self, positions: Iterable[Position]) -> None:
+        for position in positions:
+            self._wait(self._release(position), position)
+
+    def _unqueue(self, position: Position) -> None:
+        self._unsorted.discard(position)
+        slot = self._slots.get(position)
+        if slot is not None and self._queues.discard(slot, position):
+            del self._slots[position]
+
+    def _on_released(self, position: Position) -> bool:
+        slot = self._release(position)
+        return slot in self._queues
+
+    def _release(self, position: Position) -> int:
+        """An entry is held no more. The hash is free for its owner when it was the last one."""
+        slot = self._slots.pop(position)
+        left = self._held[slot] - 1
+        if left:
+            self._held[slot] = left
+        else:
+            del self._held[slot]
+            del self._holders[slot]
+            if slot in self._queues.draining:
+                self._queues.place(slot, self.ranges.consumer(slot), is_draining=False)
+        return slot
+
+    def _is_draining(self, slot: int, target: Consumer | None) -> bool:
+        holder = self._holders.get(slot)
+        return holder is not None and holder is not target and not self.allow_out_of_order
+
+    def _wait(self, slot: int, position: Position) -> None:
+        self._slots[position] = slot
+        if self._queues.add(slot, position):
+            self._place(slot)
+
+    def _place(self, slot: int) -> None:
+        target = self.ranges.consumer(slot)
+        self._queues.place(slot, target, is_draining=self._is_draining(slot, target))
+
+    def _place_all(self) -> None:
+        for slot in self._queues.slots():
+            self._place(slot)

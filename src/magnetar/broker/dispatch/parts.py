@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pumps of a broker share, and what each is built from.
+
+Decides.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from magnetar.broker.entry_facts import FactsTable
+from magnetar.config.broker import BrokerSettings
+from magnetar.runtime.clock import WallClock
+from magnetar.runtime.tasks import Tasks
+
+
+@dataclass(slots=True)
+class DispatchMemory:
+    """One per broker: facts of entries, and counts for the metrics."""
+
+    facts: FactsTable = field(default_factory=FactsTable)
+    # Times that the liveness check found a subscription that could send and did not; each was woken.
+    stuck_woken: int = 0
+    # Reads that did not come back in time and were given up.
+    reads_given_up: int = 0
+    # Rounds in which a dispatcher named replays and took none of them: a bug of that dispatcher.
+    fruitless_rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchParts:
+    settings: BrokerSettings
+    clock: WallClock
+    tasks: Tasks
+    call_later: Callable[[float, Callable[[], None]], object]
+    memory: DispatchMemory

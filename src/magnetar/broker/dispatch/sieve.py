@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of the entries just read a consumer may see now: not what is acknowledged, not markers, not what is due later,
+not what a filter keeps back.
+
+Owned by a Pump. Acknowledges what no consumer will ever see, so that the cursor can pass it.
+Decides.
+"""
+
+from collections.abc import Sequence
+
+from magnetar.broker.consumer import Delivery
+from magnetar.broker.delayed.delayed_index import DelayedIndex
+from magnetar.broker.dispatch.dispatcher import Dispatcher
+from magnetar.broker.dispatch.hooks import EntryFilter, Verdict
+from magnetar.broker.dispatch.parts import DispatchParts
+from magnetar.broker.entry_facts import EntryFacts
+from magnetar.errors import BadFrame
+from magnetar.ids import Position
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.entry import Entry
+from magnetar.wire import message
+
+
+class Sieve:
+    __slots__ = ("_cursor", "_delayed", "_parts", "filters", "held_at")
+
+    def __init__(self, cursor: Cursor, parts: DispatchParts, delayed: DelayedIndex) -> None:
+        self._cursor = cursor
+        self._parts = parts
+        self._delayed = delayed
+        self.filters: tuple[EntryFilter, ...] = ()
+        # Where an ordered subscription has to stop for now, because a filter said so.
+        self.held_at: Position | None = None
+
+    def visible(self, dispatcher: Dispatcher, entries: Sequence[Entry], *, again: bool = False) -> list[Delivery]:
+        """Entries in their order; `again` when they were read before, and may be acknowledged meanwhile."""
+        facts_of = self._parts.memory.facts.of
+        cursor, state = self._cursor, self._cursor.state
+        may_be_acked = again or state.acked.count > 0 or len(state.batches) > 0
+        may_delay = not dispatcher.is_ordered and self._parts.settings.delayed_delivery_enabled
+        mark_delete = state.mark_delete
+        deliveries: list[Delivery] = []
+        self.held_at = None
+        for entry in entries:
+            position = entry.position
+            facts = facts_of(entry)
+            messages = facts.messages
+            ack_set: Sequence[int] = ()
+            if may_be_acked or position <= mark_delete:
+                if state.is_acked(position):
+                    dispatcher.forget(position)
+                    continue
+                ack_set = cursor.batch_words(position)
+                if ack_set:
+                    messages = sum([word.bit_count() for word in ack_set])
+            if facts.is_marker:
+                self._pass_over(dispatcher, position)
+                continue
+            if facts.deliver_at_ms and may_delay and self._keep_for_later(position, facts.deliver_at_ms, again):
+                dispatcher.forget(position)
+                continue
+            if self.filters and not self._passes(dispatcher, entry, position, facts):
+                if self.held_at is not None:
+                    break
+                continue
+            if dispatcher.needs_keys:
+                self._parts.memory.facts.key_hash(entry, facts)
+            deliveries.append(Delivery(entry, position, facts, messages, ack_set, 0))
+        return deliveries
+
+    def _keep_for_later(self, position: Position, deliver_at_ms: int, again: bool) -> bool:
+        if not again and position in self._delayed:
+            return True
+        if deliver_at_ms <= self._parts.clock.now_ms():
+            return False
+        self._delayed.add(position, deliver_at_ms)
+        return True
+
+    def _passes(self, dispatcher: Dispatcher, entry: Entry, position: Position, facts: EntryFacts) -> bool:
+        verdict = self._verdict(entry, position, facts)
+        if verdict is Verdict.ACCEPT:
+            return True
+        if verdict is Verdict.REJECT:
+            self._pass_over(dispatcher, position)
+        elif dispatcher.is_ordered:
+            self.held_at = position
+        else:
+            later_ms = self._parts.clock.now_ms() + self._parts.settings.entry_filter_reschedule_ms
+            self._delayed.add(position, later_ms)
+            dispatcher.forget(position)
+        return False
+
+    def _verdict(self, entry: Entry, position: Position, facts: EntryFacts) -> Verdict:
+        """The first filter that does not accept decides. What cannot be parsed is for the consumer to see."""
+        try:
+            metadata = message.read_metadata(entry.body, facts.message_start)
+        except BadFrame:
+            return Verdict.ACCEPT
+        properties = self._cursor.user_properties
+        for entry_filter in self.filters:
+            verdict = entry_filter.verdict(entry, position, metadata, properties)
+            if verdict is not Verdict.ACCEPT:
+                return verdict
+        return Verdict.ACCEPT
+
+    def _pass_over(self, dispatcher: Dispatcher, position: Position) -> None:
+        dispatcher.forget(position)
+        self._cursor.ack(position)

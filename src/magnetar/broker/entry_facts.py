@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What dispatch must know of a stored entry, parsed once however many subscriptions read it.
+
+Owns the bounded memory of those facts for all topics of a broker: ledger ids are unique, so one table serves them all.
+Holds numbers, never the entry's bytes, so that nothing is kept alive by it.
+Decides.
+"""
+
+import logging
+from functools import lru_cache
+from itertools import islice
+from struct import Struct
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from magnetar.errors import BadFrame
+from magnetar.managed_ledger.entry import Entry
+from magnetar.wire import broker_entry, message
+from magnetar.wire.key_hash import murmur3_32
+from magnetar.wire.message_key import sticky_key
+from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
+
+HASH_SLOTS: Final = 65_536
+
+_log = logging.getLogger(__name__)
+
+_FRONT: Final = Struct(">HI")
+_MESSAGE: Final = Struct(">HII")
+_CHECKSUM_MAGIC: Final = 0x0E01
+
+
+class EntryFacts:
+    """Facts of one entry. `key_hash` is -1 until someone asks for it by `FactsTable.key_hash`."""
+
+    __slots__ = ("chunk", "deliver_at_ms", "is_marker", "key_hash", "message_start", "messages")
+
+    def __init__(self, message_start: int, messages: int) -> None:
+        # Where the message begins, behind what the broker put in front of it.
+        self.message_start = message_start
+        self.messages = messages
+        self.deliver_at_ms = 0
+        # Written by brokers for brokers; no consumer sees it.
+        self.is_marker = False
+        self.key_hash = -1
+        # Of a part of a chunked message: its uuid, and whether this is the last part.
+        self.chunk: tuple[str, bool] | None = None
+
+
+class FactsTable:
+    __slots__ = ("_entries_max", "_facts", "parsed")
+
+    def __init__(self, entries_max: int = 32_768) -> None:
+        self._entries_max = entries_max
+        self._facts: dict[int, EntryFacts] = {}
+        self.parsed = 0
+
+    def of(self, entry: Entry) -> EntryFacts:
+        key = entry.ledger_id << 32 | entry.entry_id
+        facts = self._facts.get(key)
+        if facts is None:
+            facts = parse_facts(entry)
+            self.parsed += 1
+            if len(self._facts) >= self._entries_max:
+                for oldest in list(islice(self._facts, self._entries_max // 8 or 1)):
+                    del self._facts[oldest]
+            self._facts[key] = facts
+        return facts
+
+    def key_hash(self, entry: Entry, facts: EntryFacts) -> int:
+        """The slot of the entry's key, from 0 to HASH_SLOTS - 1."""
+        if facts.key_hash < 0:
+            try:
+                metadata = message.read_metadata(entry.body, facts.message_start)
+                facts.key_hash = slot_of(sticky_key(metadata))
+            except BadFrame:
+                facts.key_hash = 0
+        return facts.key_hash
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+
+@lru_cache(maxsize=65_536)
+def slot_of(key: bytes) -> int:
+    """Where a key lies on the circle of HASH_SLOTS that Key_Shared divides among consumers."""
+    return murmur3_32(key) % HASH_SLOTS
+
+
+def parse_facts(entry: Entry) -> EntryFacts:
+    """An entry that cannot be parsed is delivered as one message as it is: its consumer sees the damage, and can
+    acknowledge it.
+    """
+    body = entry.body
+    size = len(body)
+    start = 0
+    try:
+        if size >= _FRONT.size and body[0] == 0x0E and body[1] == 0x02:
+            start = broker_entry.HEADER_BYTES + _FRONT.unpack_from(body)[1]
+        if size < start + _MESSAGE.size:
+            return _facts_of(message.read_metadata(body, start), start)
+        magic, _, metadata_bytes = _MESSAGE.unpack_from(body, start)
+        begin = start + _MESSAGE.size
+        if magic != _CHECKSUM_MAGIC or metadata_bytes > size - begin:
+            return _facts_of(message.read_metadata(body, start), start)
+        return _facts_of(MessageMetadata.FromString(bytes(body[begin : begin + metadata_bytes])), start)
+    except (BadFrame, DecodeError) as error:
+        _log.warning("entry %d:%d cannot be parsed: %s", entry.ledger_id, entry.entry_id, error)
+        return EntryFacts(start if start <= size else 0, 1)
+
+
+def _facts_of(metadata: MessageMetadata, start: int) -> EntryFacts:
+    facts = EntryFacts(start, message.messages_in(metadata))
+    facts.deliver_at_ms = metadata.deliver_at_time
+    if metadata.HasField("marker_type"):
+        facts.is_marker = True
+    chunks = metadata.num_chunks_from_msg
+    if chunks > 1:
+        facts.chunk = (metadata.uuid, metadata.chunk_id == chunks - 1)
+    return facts

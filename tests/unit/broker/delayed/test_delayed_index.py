@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The index of delayed messages against a sorted list; and what a million of them cost."""
+
+import sys
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magnetar.broker.delayed.delayed_index import DelayedIndex
+from magnetar.ids import Position
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 50), st.integers(0, 3), st.integers(0, 40)),
+        st.tuples(st.just("pop"), st.integers(0, 50), st.integers(1, 6), st.just(0)),
+    ),
+    max_size=80,
+)
+
+
+@pytest.mark.feature("F-DLY-02", "F-DLY-08")
+@settings(max_examples=150, deadline=None)
+@given(steps=STEPS, heap_max=st.integers(1, 8))
+def test_it_agrees_with_a_sorted_list(steps: list[tuple[str, int, int, int]], heap_max: int) -> None:
+    index = DelayedIndex(heap_entries_max=heap_max)
+    twin: dict[Position, int] = {}
+    for step, time_ms, number, entry_id in steps:
+        if step == "add":
+            position = Position(number, entry_id)
+            assert index.add(position, time_ms) == (position not in twin)
+            twin.setdefault(position, time_ms)
+        else:
+            due = index.pop_due(time_ms, number)
+            times = [twin.pop(position) for position in due]
+            assert times == sorted(times)
+            assert all(due_ms <= time_ms for due_ms in times)
+            assert len(due) == number or all(left > time_ms for left in twin.values())
+        index.check()
+        assert len(index) == len(twin)
+        assert index.next_due_ms == min(twin.values(), default=None)
+        assert all(position in index for position in twin)
+        first = index.first()
+        assert first is None if not twin else first is not None and twin[first[0]] == first[1]
+
+
+@pytest.mark.feature("F-DLY-07", "F-PRB-16")
+def test_a_hundred_thousand_cost_about_thirty_bytes_each() -> None:
+    chance = Random(1)
+    index = DelayedIndex()
+    count = 100_000
+    for entry_id in range(count):
+        index.add(Position(7, entry_id), chance.randrange(10**12))
+    runs = list(index._runs.values())
+    in_runs = sum(map(len, runs))
+    assert in_runs > 0.8 * count
+    held = sum(sys.getsizeof(column) for run in runs for column in (run.times, run.ledgers, run.entries))
+    assert held / in_runs < 30
+    popped = index.pop_due(10**12, count)
+    assert len(popped) == len(set(popped)) == count
+    assert len(index) == 0
+    assert not index._runs
