@@ -341,9 +341,10 @@ class Appender:
         self._busy = True
         try:
             self._log.tasks.start(self._run(change), f"{self._log.name}: {name}")
-        except OwnerClosed as error:
+        except (OwnerClosed, TooManyRequests) as error:
             self._busy = False
-            self.give_up(error)
+            # Not at once: the caller may be inside `append`.
+            self._loop.call_soon(self.give_up, error)
 
     async def _run(self, change: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from magnetar.errors import BadVersion, LedgerFenced, MagnetarError, OwnerClosed
+from magnetar.errors import BadVersion, LedgerFenced, MagnetarError, OwnerClosed, TooManyRequests
 from magnetar.ids import Position
 from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.managed_ledger.cursor_state import CursorState, words_of
@@ -273,6 +273,10 @@ class Cursor:
             self._log.tasks.start(self._save_in_turn(), f"{self._log.name}: save cursor {self.name}")
         except OwnerClosed:
             return
+        except TooManyRequests:
+            self._saved_at_s = self._loop.time()
+            self._scheduled = False
+            self._schedule()
 
     async def _save_in_turn(self) -> None:
         try:

@@ -19,6 +19,7 @@ from magnetar.errors import (
     OwnerClosed,
     ServiceNotReady,
     SubscriptionNotFound,
+    TooManyRequests,
     TopicTerminated,
 )
 from magnetar.ids import EARLIEST, LATEST, Position
@@ -83,7 +84,7 @@ class ManagedLedger:
         ledger = ManagedLedger(log, record, cursors, appender)
         await ledger._recover_cursors()
         ledger._on_closed = on_closed
-        if not ledger._trimming.is_finished:
+        if ledger._trimming.has_work:
             ledger._ask_for_trimming()
         return ledger
 
@@ -263,7 +264,8 @@ class ManagedLedger:
         if self._is_closed:
             return
         self._appender.check_rollover()
-        self._ask_for_trimming()
+        if self._trimming.has_work:
+            self._ask_for_trimming()
         for ledger_id, tail in list(self._log.tails.items()):
             if not tail.entries and ledger_id != self._log.ledgers.last.ledger_id:
                 del self._log.tails[ledger_id]
@@ -278,11 +280,12 @@ class ManagedLedger:
         self._appender.refuse(ServiceNotReady(f"{self.name} is closing"))
         try:
             await self._in_time(self._appender.drained())
-            for cursor in self._cursors.all():
-                await cursor.close()
+            errors = [error for cursor in self._cursors.all() if (error := await _closing_error(cursor))]
             await self._appender.end(terminated=False)
         finally:
             self._release()
+        if errors:
+            raise errors[0]
 
     async def delete(self) -> None:
         """Delete the log with its cursors and ledgers. A crash leaves an intent, which the next open finishes."""
@@ -348,11 +351,12 @@ class ManagedLedger:
     def _ask_for_trimming(self) -> None:
         if self._trim_wanted or self._is_closed:
             return
-        self._trim_wanted = True
         try:
             self._log.tasks.start(self._trim_once(), f"{self.name}: trim")
-        except OwnerClosed:
+        except (OwnerClosed, TooManyRequests):
+            # The next round of upkeep asks again.
             return
+        self._trim_wanted = True
 
     async def _trim_once(self) -> None:
         self._trim_wanted = False
@@ -393,6 +397,16 @@ class ManagedLedger:
         self._log.tails.clear()
         if self._on_closed is not None:
             self._on_closed(self)
+
+
+async def _closing_error(cursor: Cursor) -> MagnetarError | None:
+    """Close a cursor; the others are closed whatever comes of it."""
+    try:
+        await cursor.close()
+    except MagnetarError as error:
+        _log.warning("cursor %s is not saved: %s", cursor.name, error)
+        return error
+    return None
 
 
 def _place(initial: Position | Literal["earliest", "latest"]) -> Position:

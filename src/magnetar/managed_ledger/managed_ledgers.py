@@ -24,6 +24,8 @@ from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 
+_CLOSED_AT_ONCE = 64
+
 _log = logging.getLogger(__name__)
 
 
@@ -107,15 +109,20 @@ class ManagedLedgers:
         self._is_closed = True
         if self._upkeep is not None:
             self._upkeep.cancel()
-        first: MagnetarError | None = None
-        for ledger in list(self._open.values()):
-            try:
-                await ledger.close()
-            except MagnetarError as error:
-                _log.warning("closing %s: %s", ledger.name, error)
-                first = first or error
-        if first is not None:
-            raise first
+        turns = asyncio.Semaphore(_CLOSED_AT_ONCE)
+
+        async def close(ledger: ManagedLedger) -> MagnetarError | None:
+            async with turns:
+                try:
+                    await ledger.close()
+                except MagnetarError as error:
+                    _log.warning("closing %s: %s", ledger.name, error)
+                    return error
+            return None
+
+        for error in await asyncio.gather(*map(close, list(self._open.values()))):
+            if error is not None:
+                raise error
 
     # --- private --------------------------------------------------------------------------------
 

@@ -28,21 +28,14 @@ class Trimming:
         # Deleted, although the record still says that they must be.
         self._gone: set[int] = set()
 
-    async def trim(self, *, retention_ms: int | None = None, retention_bytes: int | None = None) -> int:
+    async def trim(self) -> int:
         """Delete what no durable cursor needs and retention does not keep; returns how many ledgers left the list.
 
         BadVersion when another owner has the record.
         """
-        settings = self._log.settings
         ledgers = self._log.ledgers
         async with self._record.turn:
-            count = trimmable_ledgers(
-                list(ledgers),
-                self._cursors.slowest_saved(),
-                now_ms=self._log.clock.now_ms(),
-                retention_ms=settings.retention_ms if retention_ms is None else retention_ms,
-                retention_bytes=settings.retention_bytes if retention_bytes is None else retention_bytes,
-            )
+            count = self._trimmable()
             if count:
                 # Out of the list before the write, so that no new cursor settles there meanwhile.
                 dropped = ledgers.drop_oldest(count)
@@ -78,8 +71,18 @@ class Trimming:
             self._gone.add(ledger_id)
 
     @property
-    def is_finished(self) -> bool:
-        return not self._still_to_delete()
+    def has_work(self) -> bool:
+        """True when `trim` would change something now."""
+        return bool(self._still_to_delete() or self._trimmable())
+
+    def _trimmable(self) -> int:
+        return trimmable_ledgers(
+            list(self._log.ledgers),
+            self._cursors.slowest_saved(),
+            now_ms=self._log.clock.now_ms(),
+            retention_ms=self._log.settings.retention_ms,
+            retention_bytes=self._log.settings.retention_bytes,
+        )
 
     def _still_to_delete(self) -> list[int]:
         return [ledger_id for ledger_id in self._record.present.deleting if ledger_id not in self._gone]

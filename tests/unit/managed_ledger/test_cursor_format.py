@@ -115,6 +115,13 @@ def test_ranges_over_several_ledgers_cover_all_between() -> None:
     }
 
 
+def test_the_example_of_the_format_page() -> None:
+    acked = acked_of({5: BitMap([2, 3, 7])})
+    snapshot = CursorSnapshot(Position(5, 0), acked, {Position(5, 4): 0b1010}, {"seq": 41})
+    golden = "08 05 10 00 22 07 0a 03 73 65 71 10 29 2a 08 0a 04 08 05 10 04 10 0a 32 05 08 05 10 8c 01"
+    assert encode_entries(snapshot, entry_bytes_max=MIB) == [bytes.fromhex(golden)]
+
+
 def test_garbage_is_named() -> None:
     with pytest.raises(DamagedRecord):
         decode_entry(b"\xff\xff\xff")

@@ -58,6 +58,16 @@ def test_a_compressed_record_is_read(kind: int, compress: object) -> None:
         LedgerRecord(struct.pack(">HI", 0x4778, len(lying)) + lying + compress(plain))  # type: ignore[operator]
 
 
+def test_the_example_of_the_format_page() -> None:
+    spans = [LedgerSpan(3, entries=10, size_bytes=1000, closed_ms=77), LedgerSpan(5)]
+    record = LedgerRecord().with_list(spans, deleting=[2], properties={"colour": "red"})
+    golden = (
+        "0a 09 08 03 10 0a 18 e8 07 20 4d 0a 04 08 05 20 00 1a 0d 0a 06 63 6f 6c 6f 75 72 12 03 72 65 64 "
+        "1a 16 0a 11 6d 61 67 6e 65 74 61 72 2e 64 65 6c 65 74 69 6e 67 12 01 32"
+    )
+    assert record.encode() == bytes.fromhex(golden)
+
+
 def test_garbage_is_named() -> None:
     cut_off = b"\x47\x78\x00\x00\x00\x02\x08\x00"
     not_zstd = b"\x47\x78\x00\x00\x00\x04\x08\x03\x10\x05xxxxx"
