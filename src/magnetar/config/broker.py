@@ -38,3 +38,10 @@ class BrokerSettings:
     unacked_messages_per_consumer_max: int = 50_000
     unacked_messages_per_subscription_max: int = 200_000
     failover_delay_ms: int = 1_000
+    # Key_Shared: entries that may wait for their consumer before reading ahead stops.
+    key_shared_look_ahead_entries_max: int = 20_000
+    key_shared_consistent_hashing: bool = True
+    key_shared_points_per_consumer: int = 100
+    delayed_delivery_enabled: bool = True
+    entry_filter_reschedule_ms: int = 1_000
+    liveness_check_interval_ms: int = 1_000
