@@ -19,6 +19,8 @@ from magnetar.config.metadata import MetadataSettings
 from magnetar.metadata.durable_tree import DurableTree
 from magnetar.metadata.embedded import EmbeddedStore
 from magnetar.metadata.memory import MemoryStore, MemoryTree
+from magnetar.metadata.remote import RemoteStore
+from magnetar.metadata.remote_server import MetadataServer
 from magnetar.metadata.store import Change, MetadataStore, SessionEvent
 from magnetar.metadata.zookeeper import ZooKeeperStore
 from magnetar.runtime.clock import SystemClock
@@ -110,6 +112,35 @@ class ModelPlace(Place):
         end()
 
 
+class RemotePlace(Place):
+    """A metadata server in this process, and clients that reach it over loopback."""
+
+    async def start(self) -> None:
+        self.disk = RealDisk(str(self.directory))
+        settings = MetadataSettings()
+        self.tree = await DurableTree.open(self.disk, "metadata", clock=SystemClock(), settings=settings)
+        self.server = MetadataServer(self.tree, settings)
+        self.port = await self.server.start("127.0.0.1", 0)
+
+    async def open_session(self) -> MetadataStore:
+        return await RemoteStore.open("127.0.0.1", self.port, MetadataSettings(reconnect_delay_min_ms=1))
+
+    async def expire(self, store: MetadataStore) -> None:
+        assert isinstance(store, RemoteStore)
+        events: Seen[SessionEvent] = Seen()
+        end = store.watch_session(events)
+        assert store._link is not None
+        await self.server.end(store._session.session)
+        store._link.cut()
+        await events.until_holds(SessionEvent.REESTABLISHED)
+        end()
+
+    async def stop(self) -> None:
+        await self.server.close()
+        await self.tree.close()
+        await self.disk.close()
+
+
 class ZooKeeperPlace(Place):
     """A chroot of its own for each test, on one server for all."""
 
@@ -160,6 +191,7 @@ PLACES: dict[str, type[Place]] = {
     "memory": MemoryPlace,
     "embedded": EmbeddedPlace,
     "model": ModelPlace,
+    "remote": RemotePlace,
     "zookeeper": ZooKeeperPlace,
 }
-EXPIRING: dict[str, type[Place]] = {"memory": MemoryPlace, "model": ModelPlace, "zookeeper": ZooKeeperPlace}
+EXPIRING: dict[str, type[Place]] = {name: place for name, place in PLACES.items() if place.expire is not Place.expire}

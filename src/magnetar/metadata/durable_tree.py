@@ -191,6 +191,15 @@ class DurableTree:
         """Open sessions and their timeouts in milliseconds."""
         return dict(self._tree.sessions)
 
+    def session_timeout_ms(self, session: int) -> int | None:
+        """An open session's timeout, or None when it is not open."""
+        return self._tree.sessions.get(session)
+
+    @property
+    def store_id(self) -> int:
+        """Tells this store from one made anew in the same place."""
+        return self._store_id
+
     def watch_changes(self, listener: Callable[[list[Change]], None]) -> Callable[[], None]:
         """Tell every change in order, once it is durable; returns the call that ends it."""
         self._change_listeners.append(listener)

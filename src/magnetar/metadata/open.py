@@ -9,6 +9,7 @@ from magnetar.config.metadata import MetadataSettings
 from magnetar.errors import BadSetting
 from magnetar.metadata.embedded import EmbeddedStore
 from magnetar.metadata.memory import MemoryStore, MemoryTree
+from magnetar.metadata.remote import RemoteStore
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
@@ -26,6 +27,11 @@ async def open_store(url: str, *, disk: Disk, clock: WallClock, settings: Metada
             if not rest:
                 raise BadSetting(f"metadata URL {url!r} names no directory: write embedded:DIR")
             return await EmbeddedStore.open(disk, rest, clock=clock, settings=settings)
+        case "remote":
+            host, separator, port = rest.rpartition(":")
+            if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+                raise BadSetting(f"metadata URL {url!r} names no server: write remote:HOST:PORT")
+            return await RemoteStore.open(host.strip("[]"), int(port), settings)
         case "zk":
             if not rest:
                 raise BadSetting(f"metadata URL {url!r} names no server: write zk:HOST:2181/CHROOT")
