@@ -8,7 +8,7 @@ Carries.
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final
 
 from magnetar.bookie.entry_log_format import (
@@ -40,6 +40,8 @@ _SCAN_BYTES: Final = 1024 * 1024
 # A map is read whole: a million ledgers in one log is beyond what a log of 1 GiB is made for.
 _MAP_BYTES_MAX: Final = 64 * 1024 * 1024
 
+_row = ROW.pack
+
 
 class EntryLogWriter:
     """Appends to one log at a time and begins the next when it is full.
@@ -65,24 +67,16 @@ class EntryLogWriter:
 
     async def append(self, entries: Iterable[tuple[int, int, bytes]], rows: bytearray) -> None:
         """Write entries in the order given; their index rows are added to `rows`."""
-        buffers: list[bytes] = []
-        pending = 0
-        for ledger_id, entry_id, entry in entries:
-            if self._file is None or self._offset + pending >= self._log_bytes_max:
-                await self._write(buffers, pending)
-                buffers, pending = [], 0
+        source = iter(entries)
+        entry = next(source, None)
+        while entry is not None:
+            if self._file is None or self._offset >= self._log_bytes_max:
                 await self.finish()
                 await self._begin()
-            offset = self._offset + pending
-            buffers += encode_record(self._seed, offset, entry)
-            length = len(entry)
-            pending += length + RECORD_OVERHEAD_BYTES
-            self._bytes_by_ledger[ledger_id] = self._bytes_by_ledger.get(ledger_id, 0) + length + RECORD_OVERHEAD_BYTES
-            rows += ROW.pack(ledger_id, entry_id, location_of(self._log_id, offset), length)
-            if pending >= self._write_bytes:
-                await self._write(buffers, pending)
-                buffers, pending = [], 0
-        await self._write(buffers, pending)
+            assert self._file is not None
+            data, entry = self._encode(entry, source, rows)
+            await self._file.write(self._offset, (data,))
+            self._offset += len(data)
 
     async def sync(self) -> None:
         if self._file is not None:
@@ -113,11 +107,26 @@ class EntryLogWriter:
         self._bytes_by_ledger = {}
         self._offset = HEADER_BYTES
 
-    async def _write(self, buffers: list[bytes], length: int) -> None:
-        if length:
-            assert self._file is not None
-            await self._file.write(self._offset, buffers)
-            self._offset += length
+    def _encode(
+        self, first: tuple[int, int, bytes], source: Iterator[tuple[int, int, bytes]], rows: bytearray
+    ) -> tuple[bytes, tuple[int, int, bytes] | None]:
+        """The next records as one buffer, as many as one write takes; and the first entry that is not among them."""
+        seed, location = self._seed, location_of(self._log_id, 0)
+        offset = self._offset
+        until = min(offset + self._write_bytes, self._log_bytes_max)
+        sizes = self._bytes_by_ledger
+        buffers: list[bytes] = []
+        following: tuple[int, int, bytes] | None = first
+        while following is not None and offset < until:
+            ledger_id, entry_id, entry = following
+            length = len(entry)
+            buffers += encode_record(seed, offset, entry)
+            rows += _row(ledger_id, entry_id, location + offset, length)
+            length += RECORD_OVERHEAD_BYTES
+            offset += length
+            sizes[ledger_id] = sizes.get(ledger_id, 0) + length
+            following = next(source, None)
+        return b"".join(buffers), following
 
 
 class EntryLogs:
