@@ -139,6 +139,11 @@ class Connection(asyncio.Protocol):
             self.is_open = False
             self._transport.close()
 
+    def abort(self) -> None:
+        """Cut the peer off without a word, as a broken network would."""
+        if self.is_open:
+            self._transport.abort()
+
     # --- inside -------------------------------------------------------------------------------------
 
     def _flush(self) -> None:

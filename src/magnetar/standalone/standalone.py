@@ -15,13 +15,13 @@ from magnetar.bookie.plain_index import PlainLedgerIndex
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.broker import Broker
 from magnetar.config.load import Settings
-from magnetar.errors import BookieUnavailable
+from magnetar.errors import BookieUnavailable, StorageFailed
 from magnetar.ledger.channel import BookieChannel
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.placement import RandomPlacement
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.embedded import EmbeddedStore
-from magnetar.metadata.store import MetadataStore
+from magnetar.metadata.store import MetadataStore, SessionEvent
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.tasks import Tasks
@@ -55,6 +55,7 @@ class Standalone:
             opened.push_async_callback(lock.release)
             store = await EmbeddedStore.open(disk, "metadata", clock=clock, settings=settings.metadata)
             opened.push_async_callback(store.close)
+            store.watch_session(lambda event: _end_with_session(event, on_failed))
             storage = await BookieStorage.open(
                 disk,
                 settings.bookie,
@@ -88,6 +89,12 @@ class Standalone:
     async def stop(self) -> None:
         """Clients first, then everything that they wait for, down to the disk."""
         await self._closing.aclose()
+
+
+def _end_with_session(event: SessionEvent, on_failed: Callable[[BaseException], None]) -> None:
+    """The embedded store's session is lost only when its disk has failed, for good."""
+    if event is SessionEvent.LOST:
+        on_failed(StorageFailed("the metadata store could not be written"))
 
 
 def _only(channel: BookieChannel) -> Callable[[str], BookieChannel]:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pytest fixtures, found by pytest itself once Magnetar is installed.
+
+`pulsar` is a broker of the test's own; `pulsar_url` its service URL. Magnetar is imported when a test first asks.
+Assembles.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from magnetar.testing.threaded import ThreadedPulsar
+
+
+@pytest.fixture
+def pulsar() -> "Iterator[ThreadedPulsar]":
+    """A real broker for this test alone, in a thread of its own, with its storage in memory."""
+    from magnetar.testing.threaded import ThreadedPulsar
+
+    with ThreadedPulsar() as running:
+        yield running
+
+
+@pytest.fixture
+def pulsar_url(pulsar: "ThreadedPulsar") -> str:
+    return pulsar.service_url
