@@ -7,6 +7,7 @@ Assembles.
 """
 
 import asyncio
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -23,16 +24,22 @@ from magnetar.standalone.standalone import Standalone
 class LocalPulsar:
     """`async with LocalPulsar() as pulsar:` serves `pulsar.service_url` until the block ends.
 
-    Keyword settings are Pulsar's own keys: `LocalPulsar(maxMessageSize="1048576")`. With a directory the disk is real.
+    Settings are Pulsar's own keys: `LocalPulsar(settings={"maxMessageSize": "1048576"})`. With a directory the disk is
+    real.
     """
 
     def __init__(
-        self, directory: str | None = None, *, clock: WallClock | None = None, seed: int | None = None, **settings: str
+        self,
+        directory: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        clock: WallClock | None = None,
+        seed: int | None = None,
     ) -> None:
         self.seed = fresh_seed() if seed is None else seed
         self._directory = directory
         self._clock = clock or SystemClock()
-        self._given = settings
+        self._given = dict(settings or {})
         self._port = 0
         self._disk: Disk | None = None
         self._standalone: Standalone | None = None

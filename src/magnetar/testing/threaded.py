@@ -6,7 +6,7 @@ Carries.
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -19,10 +19,10 @@ CALL_LIMIT_S = 60.0
 
 
 class ThreadedPulsar:
-    """`with ThreadedPulsar() as pulsar:` serves `pulsar.service_url`; its switches may be used from the test's thread."""
+    """`with ThreadedPulsar() as pulsar:` serves `pulsar.service_url`; its switches work from the test's thread."""
 
-    def __init__(self, directory: str | None = None, **settings: str) -> None:
-        self._local = LocalPulsar(directory, **settings)
+    def __init__(self, directory: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+        self._local = LocalPulsar(directory, settings)
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="magnetar-testing", daemon=True)
 

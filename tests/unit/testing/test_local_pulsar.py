@@ -80,7 +80,7 @@ def test_a_broken_disk_fails_the_test_that_ignored_it() -> None:
 
 def test_pulsars_own_keys_are_settings() -> None:
     async def main() -> None:
-        async with LocalPulsar(maxMessageSize="2048") as broker:
+        async with LocalPulsar(settings={"maxMessageSize": "2048"}) as broker:
             assert broker.standalone.broker.settings.message_bytes_max == 2048
 
     run(main())
