@@ -73,16 +73,22 @@ class ManagedLedger:
         properties: Mapping[str, str],
         on_closed: Callable[["ManagedLedger"], None],
     ) -> "ManagedLedger":
-        """Take the log over and bring its cursors back. TopicNotFound when it is absent and may not be made."""
+        """Take the log over and bring its cursors back. TopicNotFound when it is absent and may not be made.
+
+        LedgerFenced when another owner takes it over meanwhile.
+        """
         record = await take_over(log, create=create, properties=properties)
         cursors = Cursors(log)
         appender = Appender(log, record, cursors, listener)
         if record.present.terminated is not None:
             appender.refuse(TopicTerminated(f"{log.name} was terminated"))
-        if not len(log.ledgers):
-            await appender.open_first()
         ledger = ManagedLedger(log, record, cursors, appender)
-        await ledger._recover_cursors()
+        try:
+            if not len(log.ledgers):
+                await appender.open_first()
+            await ledger._recover_cursors()
+        except BadVersion as error:
+            raise LedgerFenced(f"{log.name} was taken over by another owner while it was opened: {error}") from error
         ledger._on_closed = on_closed
         if ledger._trimming.has_work:
             ledger._ask_for_trimming()

@@ -105,10 +105,16 @@ class Owner:
     """One broker process."""
 
     def __init__(
-        self, world: "World", name: str, settings: ManagedLedgerSettings, fault: Fault = lambda operation, path: None
+        self,
+        world: "World",
+        name: str,
+        settings: ManagedLedgerSettings,
+        fault: Fault = lambda operation, path: None,
+        *,
+        store: FaultyStore | None = None,
     ) -> None:
         self.world = world
-        self.store = FaultyStore(world.cluster.tree.open_session(), fault)
+        self.store = store or FaultyStore(world.cluster.tree.open_session(), fault)
         self.client = world.cluster.client(name, store=self.store)
         self.tasks = Tasks(f"{name} logs", lambda task, error: world.cluster.crashes.append(f"{task}: {error!r}"))
         self.logs = ManagedLedgers(self.store, self.client.ledgers, world.clock, self.tasks, settings)
