@@ -60,7 +60,7 @@ class File(ABC):
 
     @abstractmethod
     async def sync(self) -> None:
-        """Make what was written durable. After an error the file must not be trusted or synced again."""
+        """Make what was written durable. After an error the file cannot be trusted: every later sync raises it too."""
 
     @abstractmethod
     async def truncate(self, length: int) -> None: ...

@@ -30,6 +30,7 @@ class RealFile(File):
         self._on_closed = on_closed
         self._size = os.fstat(fd).st_size
         self._under_way = CallsUnderWay()
+        self._sync_error: OSError | None = None
 
     def size(self) -> int:
         return self._size
@@ -48,7 +49,15 @@ class RealFile(File):
         self._size = max(self._size, offset + written)
 
     async def sync(self) -> None:
-        await self._run(os.fdatasync, self._open_fd())
+        fd = self._open_fd()
+        if self._sync_error is None:
+            try:
+                await self._run(os.fdatasync, fd)
+            except OSError as error:
+                self._sync_error = error
+        # The kernel forgets what it could not write: a later sync would say yes to bytes that are gone.
+        if self._sync_error is not None:
+            raise self._sync_error.with_traceback(None)
 
     async def truncate(self, length: int) -> None:
         await self._run(os.ftruncate, self._open_fd(), length)

@@ -96,7 +96,6 @@ class ThreadedLog(SyncedLog):
             self._closing = True
             self._order(_End())
         await asyncio.shield(self._ended)
-        self._thread.join()
 
     def _order(self, order: str | _End) -> None:
         self._queue.append((order, 0))
@@ -117,6 +116,8 @@ class ThreadedLog(SyncedLog):
             self._on_synced(position)
 
     def _end(self) -> None:
+        # This call is the last thing the writer did, so it is gone at once.
+        self._thread.join()
         if not self._ended.done():
             self._ended.set_result(None)
             self._on_ended(self)

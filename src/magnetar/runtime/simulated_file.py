@@ -50,7 +50,9 @@ class SimulatedFile(File):
         self._kernel = kernel
         self._process = Process(kernel)
         self._closed = False
-        self._sync_failed = False
+        self._sync_error: OSError | None = None
+        self._calls = 0
+        self._quiet = asyncio.Event()
 
     def size(self) -> int:
         return len(self._pages)
@@ -66,15 +68,16 @@ class SimulatedFile(File):
             self._kernel.write(self._pages, offset, data)
 
     async def sync(self) -> None:
-        assert not self._sync_failed, f"{self.path} was synced again after a failed sync"
         mark = self._pages.mark()
         try:
             await self._call(Call.SYNC)
-        except OSError:
-            if not self._process.is_dead():
-                self._sync_failed = True
+        except OSError as error:
+            if not self._process.is_dead() and not self._closed:
+                self._sync_error = self._sync_error or error
                 self._pages.forget(mark)
             raise
+        if self._sync_error is not None:
+            raise self._sync_error.with_traceback(None)
         self._pages.sync(mark)
 
     async def truncate(self, length: int) -> None:
@@ -83,8 +86,16 @@ class SimulatedFile(File):
 
     async def close(self) -> None:
         self._closed = True
+        while self._calls and not self._process.is_dead():
+            self._quiet.clear()
+            await self._quiet.wait()
 
     async def _call(self, call: Call) -> None:
         if self._closed:
             raise OSError(errno.EBADF, "the file is closed", self.path)
-        await self._process.call(call, self.path)
+        self._calls += 1
+        try:
+            await self._process.call(call, self.path)
+        finally:
+            self._calls -= 1
+            self._quiet.set()

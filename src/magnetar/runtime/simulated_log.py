@@ -121,16 +121,19 @@ class SimulatedLog(SyncedLog):
         if call is Call.SYNC:
             self._sync_seconds += fate.delay_s
         if fate.delay_s > 0:
-            self._loop.call_later(fate.delay_s, self._take_effect, effect, fate.error)
+            self._loop.call_later(fate.delay_s, self._take_effect, call, effect, fate.error)
         else:
-            self._loop.call_soon(self._take_effect, effect, fate.error)
+            self._loop.call_soon(self._take_effect, call, effect, fate.error)
 
-    def _take_effect(self, effect: Callable[[], None], error: OSError | None) -> None:
+    def _take_effect(self, call: Call, effect: Callable[[], None], error: OSError | None) -> None:
         if self._process.is_dead():
             return
+        if error is not None:
+            if call is Call.SYNC:
+                self._pages.forget(self._pages.mark())
+            self._fail(error)
+            return
         try:
-            if error is not None:
-                raise error
             effect()
         except OSError as failure:
             self._fail(failure)
@@ -225,7 +228,6 @@ class SimulatedLog(SyncedLog):
                 self._preallocate_bytes = 0
 
     def _fail(self, error: OSError) -> None:
-        self._pages.forget(self._pages.mark())
         self._failure = error
         self._queue.clear()
         if not self._ended.done():

@@ -31,6 +31,10 @@ _LINE_MAX = 1024
 
 @scenario("journal")
 async def journal(world: World) -> None:
+    await publish_and_check(world, _SECONDS)
+
+
+async def publish_and_check(world: World, seconds: float) -> None:
     stores = [world.node(f"store-{number}") for number in range(_STORES)]
     for store in stores:
         store.disk.kernel.faults.write_latency = Latency(0.05, 0.05)
@@ -38,7 +42,7 @@ async def journal(world: World) -> None:
         store.start(lambda node: _Store(node).serve())
     producers = [_Producer(world.node(f"producer-{number}"), stores[number]) for number in range(_STORES)]
     world.nemesis.targets = stores
-    await world.nemesis.run(_SECONDS)
+    await world.nemesis.run(seconds)
     world.nemesis.heal()
     for producer in producers:
         producer.stopping = True

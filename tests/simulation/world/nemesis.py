@@ -36,6 +36,8 @@ class Nemesis:
         self._world = world
         self._random = stream(world.seed, "nemesis")
         self._healing = False
+        # What a full disk had room for before it was made full.
+        self._capacities: dict[str, int] = {}
         # Only these nodes are struck; the scenario adds them.
         self.targets: list[Node] = []
         self.kinds: dict[str, Kind] = {
@@ -93,12 +95,11 @@ class Nemesis:
         self._world.network.heal()
         self._world.network.links.unclog()
         for node in self.targets:
-            node.disk.kernel.capacity_bytes = 1 << 40
+            self._free_space(node)
             _calm(node.disk.kernel.faults)
             node.clock.skew_ms = 0
             node.resume()
-            if not node.is_running():
-                node.restart()
+            node.come_back()
 
     # --- strikes -------------------------------------------------------------------------------------
 
@@ -156,7 +157,7 @@ class Nemesis:
 
         def strike() -> None:
             crash(node)
-            self._later(down_s, lambda: _restart(node))
+            self._later(down_s, node.come_back)
 
         def on_call(call: DiskCall) -> None:
             nonlocal calls_left
@@ -192,14 +193,14 @@ class Nemesis:
         if node is None:
             return False
         kernel = node.disk.kernel
-        whole = kernel.capacity_bytes
-        kernel.capacity_bytes = whole - kernel.free_bytes() + self._random.randrange(4096)
-
-        def free() -> None:
-            kernel.capacity_bytes = 1 << 40
-
-        self._later(self._random.uniform(0.1, 5.0), free)
+        whole = self._capacities.setdefault(node.name, kernel.capacity_bytes)
+        used = kernel.capacity_bytes - kernel.free_bytes()
+        kernel.capacity_bytes = min(whole, used + self._random.randrange(4096))
+        self._later(self._random.uniform(0.1, 5.0), partial(self._free_space, node))
         return True
+
+    def _free_space(self, node: Node) -> None:
+        node.disk.kernel.capacity_bytes = self._capacities.get(node.name, node.disk.kernel.capacity_bytes)
 
     def _clock_jump(self) -> bool:
         node = self._running_target()
@@ -228,11 +229,6 @@ class Nemesis:
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         # In an empty context: what the nemesis does must not carry the label of a process that it strikes.
         self._world.loop.call_later(seconds, lambda: None if self._healing else call(), context=Context())
-
-
-def _restart(node: Node) -> None:
-    if not node.is_running():
-        node.restart()
 
 
 def _calm(faults: DiskFaults) -> None:

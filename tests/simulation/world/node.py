@@ -78,6 +78,11 @@ class Node:
         assert self._main is not None, f"{self.name} was never started"
         self.start(self._main)
 
+    def come_back(self) -> None:
+        """Restart, unless somebody else did."""
+        if not self.is_running():
+            self.restart()
+
     def kill(self) -> None:
         self._die(silently=False)
         self.disk.kernel.kill()

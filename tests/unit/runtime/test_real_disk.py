@@ -129,3 +129,26 @@ def test_a_cancelled_opening_leaves_no_descriptor(tmp_path: Path, loop_run: RunO
         assert len(os.listdir("/proc/self/fd")) == before
 
     loop_run(scenario())
+
+
+def test_a_file_whose_sync_failed_never_syncs_again(
+    tmp_path: Path, loop_run: RunOnLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def fail(fd: int) -> None:
+        made.append(fd)
+        raise OSError(errno.EIO, "injected")
+
+    async def scenario() -> None:
+        disk = RealDisk(str(tmp_path))
+        file = await disk.open("f", create=True)
+        await file.write(0, [b"x"])
+        monkeypatch.setattr(os, "fdatasync", fail)
+        for _ in range(3):
+            with pytest.raises(OSError, match="injected"):
+                await file.sync()
+        assert len(made) == 1
+        await disk.close()
+
+    loop_run(scenario())

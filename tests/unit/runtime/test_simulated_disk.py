@@ -200,17 +200,48 @@ def test_a_failed_sync_ends_the_log_and_the_bytes(loop_run: RunOnLoop) -> None:
     loop_run(scenario())
 
 
-def test_syncing_a_file_again_after_a_failed_sync_is_a_bug(loop_run: RunOnLoop) -> None:
+def test_a_file_whose_sync_failed_never_syncs_again(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
         disk = SimulatedDisk()
         file = await disk.open("f", create=True)
+        await disk.sync_directory(".")
         await file.write(0, [b"x"])
         disk.kernel.faults.sync_error_chance = 1.0
         with pytest.raises(OSError, match="sync error"):
             await file.sync()
         disk.kernel.faults.sync_error_chance = 0.0
-        with pytest.raises(AssertionError, match="synced again"):
+        await file.write(1, [b"y"])
+        with pytest.raises(OSError, match="sync error"):
             await file.sync()
+        assert not disk.kernel.is_durable("f", 0, 1)
+
+    loop_run(scenario())
+
+
+def test_a_failed_write_leaves_what_was_written_before_to_chance() -> None:
+    async def length(seed: int) -> int:
+        disk, owner = SimulatedDisk(Random(seed), capacity_bytes=10), Owner()
+        log = await owner.open(disk, "log")
+        log.append([b"x" * 20], 20)
+        await owner.told()
+        disk.kernel.lose_power()
+        return await disk.file_size("log")
+
+    async def scenario() -> None:
+        assert {0, 10} <= {await length(seed) for seed in range(40)}
+
+    asyncio.run(scenario())
+
+
+def test_closing_a_file_waits_for_its_calls(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        disk = SimulatedDisk(faults=DiskFaults(write_latency=Latency(1.0)))
+        file = await disk.open("f", create=True)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(file.write(0, [b"late"]))
+            await asyncio.sleep(0)
+            await file.close()
+            assert await disk.read_file("f", bytes_max=9) == b"late"
 
     loop_run(scenario())
 
