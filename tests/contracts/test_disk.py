@@ -38,13 +38,13 @@ def on_disk(request: pytest.FixtureRequest, tmp_path: Path, loop_run: RunOnLoop)
     """Run a scenario on a fresh disk and close it; no thread may be left."""
 
     async def run(scenario: Scenario) -> None:
-        before = threading.active_count()
+        before = threading.enumerate()
         disk = _DISKS[request.param](tmp_path)
         try:
             await scenario(disk)
         finally:
             await disk.close()
-        assert threading.active_count() == before
+        assert [thread for thread in threading.enumerate() if thread not in before] == []
 
     return lambda scenario: loop_run(run(scenario))
 

@@ -8,7 +8,7 @@ from tests.simulation.world.world import World
 
 async def short_journal(world: World) -> None:
     world.nemesis.forbid(*list(world.nemesis.kinds))
-    await publish_and_check(world, 0.2)
+    await publish_and_check(world, 0.5)
 
 
 def test_a_journal_survives_a_fault_at_every_call() -> None:

@@ -98,7 +98,7 @@ def test_bytes_that_are_not_in_memory_are_read_by_a_thread(
 
 def test_closing_the_disk_closes_descriptors_and_threads(tmp_path: Path, loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
-        before = (len(os.listdir("/proc/self/fd")), threading.active_count())
+        before = (len(os.listdir("/proc/self/fd")), threading.enumerate())
         disk = RealDisk(str(tmp_path))
         files = [await disk.open(f"f{number}", create=True) for number in range(10)]
         for number in range(3):
@@ -108,7 +108,8 @@ def test_closing_the_disk_closes_descriptors_and_threads(tmp_path: Path, loop_ru
             for file in files:
                 group.create_task(file.write(0, [b"x" * 10_000]))
         await disk.close()
-        assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+        assert len(os.listdir("/proc/self/fd")) == before[0]
+        assert [thread for thread in threading.enumerate() if thread not in before[1]] == []
 
     loop_run(scenario())
 
