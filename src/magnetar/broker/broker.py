@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from magnetar.broker.connection import Connection
+from magnetar.broker.dispatch.liveness import watch_liveness
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.ownership import Owner, SoleOwnership
 from magnetar.broker.publish_budget import PublishBudget
@@ -70,6 +71,7 @@ class Broker:
         web_url = f"http://{settings.advertised_address}:{settings.http_port}"
         await self.namespaces.initialize(settings.cluster_name, service_url, web_url)
         self.ownership.own = Owner(service_url, web_url)
+        self._tasks.start(watch_liveness(self.topics.pumps, settings.liveness_check_interval_ms), "watch liveness")
         return service_url
 
     async def stop(self) -> None:

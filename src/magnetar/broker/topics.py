@@ -11,6 +11,7 @@ import asyncio
 import logging
 
 from magnetar.broker.dispatch.parts import DispatchMemory
+from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.topic import Topic
 from magnetar.config.broker import BrokerSettings
@@ -44,6 +45,10 @@ class Topics:
 
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
+
+    def pumps(self) -> list[Pump]:
+        """The pumps of all subscriptions that are loaded here."""
+        return [subscription.pump for topic in self._loaded.values() for subscription in topic.subscriptions.values()]
 
     async def load(self, name: TopicName, *, create: bool) -> Topic:
         """The topic of this name. TopicNotFound when it is absent and may not be made."""

@@ -10,6 +10,7 @@ OWN_MEANINGS: Final[dict[str, str]] = {
     "broker.session_requests_max": "Requests of one connection that wait for an answer.",
     "broker.producers_per_connection_max": "Producers on one connection.",
     "broker.consumers_per_connection_max": "Consumers on one connection.",
+    "broker.liveness_check_interval_ms": "How often a subscription that could send and does not is looked for.",
     "managed_ledger.retry_delay_ms": "First wait before an operation is tried again; it doubles each time.",
     "managed_ledger.retry_delay_max_ms": "Longest wait before an operation is tried again.",
     "managed_ledger.open_readers_max": "Closed ledgers held open for reading.",

@@ -91,6 +91,31 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
             MILLISECONDS,
             "A new active Failover consumer waits so long for acknowledgements of the old one.",
         ),
+        (
+            "keySharedLookAheadMsgInReplayThresholdPerSubscription",
+            "key_shared_look_ahead_entries_max",
+            COUNT,
+            "Entries of a Key_Shared subscription that wait for their consumer before reading ahead stops.",
+        ),
+        (
+            "subscriptionKeySharedUseConsistentHashing",
+            "key_shared_consistent_hashing",
+            Flag(),
+            "Key_Shared divides keys by a ring of points; otherwise by halving the largest range.",
+        ),
+        (
+            "subscriptionKeySharedConsistentHashingReplicaPoints",
+            "key_shared_points_per_consumer",
+            Whole(1, 10_000),
+            "Points of each consumer on that ring.",
+        ),
+        ("delayedDeliveryEnabled", "delayed_delivery_enabled", Flag(), "Shared subscriptions heed delivery times."),
+        (
+            "dispatcherEntryFilterRescheduledMessageDelay",
+            "entry_filter_reschedule_ms",
+            POSITIVE_MILLISECONDS,
+            "An entry that a filter puts off is asked about again after this.",
+        ),
     ),
     *rows(
         "managed_ledger",
