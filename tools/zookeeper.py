@@ -17,7 +17,7 @@ from pathlib import Path
 
 VERSION = "3.9.3"
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:copy-dependencies"
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+POM = f"""<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>magnetar</groupId><artifactId>zookeeper-for-tests</artifactId><version>1</version>
   <dependencies>

@@ -83,6 +83,7 @@ class MetadataStore(ABC):
         """Tell of changes at prefix or below it, on the loop, after they are visible; returns the call that ends it.
 
         A change may be told late, twice, or merged with the next; it is never lost for good while the session lives.
+        What happened while disconnected may be told as one change of the prefix itself, MODIFIED and CHILDREN_CHANGED.
         The watch outlives a lost session: after REESTABLISHED read again, what happened in between is not told.
         """
 
