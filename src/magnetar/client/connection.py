@@ -83,6 +83,7 @@ class Connection(asyncio.Protocol):
         self.name = name
         self.is_open = False
         self.is_writable = True
+        self.ended = asyncio.Event()
         self.message_bytes_max = MESSAGE_BYTES_MAX
         self.features = pb.FeatureFlags()
         self.protocol_version = 0
@@ -162,6 +163,7 @@ class Connection(asyncio.Protocol):
             return
         self._lost_error = error
         self.is_open = False
+        self.ended.set()
         if self._keep_alive is not None:
             self._keep_alive.cancel()
         if self._transport is not None and os.getpid() == self._pid:

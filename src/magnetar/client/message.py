@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A message as a consumer sees it. Method names are those of the official Python client.
+
+A message is small: what belongs to its entry is shared by all messages of a batch, and values are decoded when they
+are asked for.
+Decides.
+"""
+
+import base64
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from magnetar.ids import MessageId, Position
+from magnetar.wire.proto import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.client.schema import Schema
+
+T = TypeVar("T")
+
+
+class TopicMessageId(MessageId):
+    """A message id that knows its topic, so that a consumer of several topics finds whose it is."""
+
+    __slots__ = ("topic",)
+
+    def __init__(
+        self,
+        topic: str,
+        ledger_id: int,
+        entry_id: int,
+        partition: int = -1,
+        batch_index: int = -1,
+        batch_size: int = 0,
+        first_chunk: MessageId | None = None,
+    ) -> None:
+        super().__init__(ledger_id, entry_id, partition, batch_index, batch_size, first_chunk)
+        self.topic = topic
+
+
+class BatchAcks:
+    """Which messages of one delivered batch are still to be acknowledged: a bit each, as the protocol has it."""
+
+    __slots__ = ("left", "size")
+
+    def __init__(self, size: int, ack_set: "list[int] | None" = None) -> None:
+        self.size = size
+        self.left = (1 << size) - 1
+        if ack_set:
+            words = sum((word & 0xFFFF_FFFF_FFFF_FFFF) << (64 * index) for index, word in enumerate(ack_set))
+            self.left &= words
+
+    def ack(self, index: int) -> bool:
+        """One is done; true if all are."""
+        self.left &= ~(1 << index)
+        return self.left == 0
+
+    def ack_up_to(self, index: int) -> bool:
+        self.left &= -1 << (index + 1)
+        return self.left == 0
+
+    def words(self) -> list[int]:
+        """As the protocol writes it: signed words, lowest first."""
+        count = (self.size + 63) // 64
+        found = []
+        for index in range(count):
+            word = self.left >> (64 * index) & 0xFFFF_FFFF_FFFF_FFFF
+            found.append(word - 2**64 if word >= 2**63 else word)
+        return found
+
+
+class Source(Protocol):
+    """The consumer of one topic that an entry was delivered to."""
+
+    generation: int
+
+    def on_taken(self, message: "Message[Any]") -> None: ...
+    def on_put_back(self, message: "Message[Any]") -> None: ...
+
+
+class DeliveredEntry:
+    """What all messages of one delivery share."""
+
+    __slots__ = (
+        "acks",
+        "attachment",
+        "broker_metadata",
+        "chunk_positions",
+        "encryption",
+        "ledger_entry",
+        "metadata",
+        "partition",
+        "redelivery_count",
+        "schema",
+        "source",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, partition: int, position: Position, metadata: pb.MessageMetadata, redelivery_count: int
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.ledger_entry = position
+        self.metadata = metadata
+        self.redelivery_count = redelivery_count
+        self.broker_metadata: pb.BrokerEntryMetadata | None = None
+        self.acks: BatchAcks | None = None
+        self.chunk_positions: list[Position] | None = None
+        # Set where the payload could not be decrypted and the consumer wanted it all the same.
+        self.encryption: EncryptionContext | None = None
+        # Which consumer it came to, and in which of that one's generations; what is older is not handed out.
+        self.source: Source | None = None
+        self.attachment = 0
+        self.schema: Schema[Any] | None = None
+
+
+class EncryptionContext:
+    """What one needs to decrypt a payload oneself."""
+
+    __slots__ = ("algorithm", "compression", "is_batch", "keys", "parameter", "uncompressed_size")
+
+    def __init__(self, metadata: pb.MessageMetadata) -> None:
+        self.keys = {key.key: (key.value, {p.key: p.value for p in key.metadata}) for key in metadata.encryption_keys}
+        self.parameter = metadata.encryption_param
+        self.algorithm = metadata.encryption_algo
+        self.compression = int(metadata.compression)
+        self.uncompressed_size = metadata.uncompressed_size
+        self.is_batch = metadata.HasField("num_messages_in_batch")
+
+
+class Message(Generic[T]):
+    __slots__ = ("_batch_index", "_payload", "_single", "entry")
+
+    def __init__(
+        self,
+        entry: DeliveredEntry,
+        payload: bytes | memoryview,
+        single: pb.SingleMessageMetadata | None = None,
+        batch_index: int = -1,
+    ) -> None:
+        self.entry = entry
+        self._payload = payload
+        self._single = single
+        self._batch_index = batch_index
+
+    def data(self) -> bytes:
+        """The payload, decompressed and decrypted."""
+        payload = self._payload
+        if type(payload) is not bytes:
+            payload = self._payload = bytes(payload)
+        return payload
+
+    def size(self) -> int:
+        return len(self._payload)
+
+    def value(self) -> T:
+        """The payload decoded by the schema. Raises BadSchema; None for a null value."""
+        schema = self.entry.schema
+        if self.has_null_value() or schema is None:
+            return None if schema is not None else self.data()  # type: ignore[return-value]
+        value: T = schema.decode_message(self)
+        return value
+
+    def has_null_value(self) -> bool:
+        return (self._single or self.entry.metadata).null_value
+
+    def message_id(self) -> TopicMessageId:
+        entry = self.entry
+        first = None
+        if entry.chunk_positions:
+            first = MessageId(*entry.chunk_positions[0], entry.partition)
+        size = entry.acks.size if entry.acks is not None else 0
+        return TopicMessageId(entry.topic, *entry.ledger_entry, entry.partition, self._batch_index, size, first)
+
+    @property
+    def batch_index(self) -> int:
+        return self._batch_index
+
+    @property
+    def position(self) -> Position:
+        return self.entry.ledger_entry
+
+    def topic_name(self) -> str:
+        return self.entry.topic
+
+    def properties(self) -> dict[str, str]:
+        return {pair.key: pair.value for pair in (self._single or self.entry.metadata).properties}
+
+    def has_key(self) -> bool:
+        return (self._single or self.entry.metadata).HasField("partition_key")
+
+    def partition_key(self) -> str:
+        """The key as text; empty if there is none. A key of bytes is given as the base64 it travels in."""
+        return (self._single or self.entry.metadata).partition_key
+
+    def key_bytes(self) -> bytes | None:
+        metadata = self._single or self.entry.metadata
+        if not metadata.HasField("partition_key"):
+            return None
+        key = metadata.partition_key
+        return base64.b64decode(key) if metadata.partition_key_b64_encoded else key.encode()
+
+    def has_bytes_key(self) -> bool:
+        return (self._single or self.entry.metadata).partition_key_b64_encoded
+
+    def ordering_key(self) -> bytes:
+        return (self._single or self.entry.metadata).ordering_key
+
+    def event_timestamp(self) -> int:
+        """Milliseconds since 1970, 0 if the producer gave none."""
+        return (self._single or self.entry.metadata).event_time
+
+    def publish_timestamp(self) -> int:
+        return self.entry.metadata.publish_time
+
+    def broker_publish_timestamp(self) -> int | None:
+        """When the broker took it, if brokers add that."""
+        metadata = self.entry.broker_metadata
+        return metadata.broker_timestamp if metadata is not None and metadata.HasField("broker_timestamp") else None
+
+    def index(self) -> int | None:
+        """Its number in the topic, if brokers add that."""
+        metadata = self.entry.broker_metadata
+        if metadata is None or not metadata.HasField("index"):
+            return None
+        if self._batch_index < 0:
+            return metadata.index
+        return metadata.index - self.entry.metadata.num_messages_in_batch + 1 + self._batch_index
+
+    def sequence_id(self) -> int:
+        if self._single is not None and self._single.HasField("sequence_id"):
+            return self._single.sequence_id
+        return self.entry.metadata.sequence_id
+
+    def producer_name(self) -> str:
+        return self.entry.metadata.producer_name
+
+    def redelivery_count(self) -> int:
+        return self.entry.redelivery_count
+
+    def schema_version(self) -> str:
+        """As the official client gives it: the version's bytes as text."""
+        return self.entry.metadata.schema_version.decode("latin-1")
+
+    def schema_version_bytes(self) -> bytes:
+        return self.entry.metadata.schema_version
+
+    def replicated_from(self) -> str:
+        return self.entry.metadata.replicated_from
+
+    def encryption_context(self) -> EncryptionContext | None:
+        return self.entry.encryption
+
+    def __repr__(self) -> str:
+        return f"Message({self.message_id()}, {self.size()} bytes, {self.entry.topic})"

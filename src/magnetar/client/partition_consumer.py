@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A consumer on one topic or partition: subscribes, takes in messages, hands out permits, brings back what failed.
+
+Messages go to the owner's queue through `deliver`; the owner says which were taken, and that is what permits are
+counted by. A generation ends when everything delivered before is void (a new connection, a seek, a redelivery of all);
+messages of an older one are never handed out. Never waits for the application.
+Carries.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from magnetar.client.acknowledgements import Acknowledgements
+from magnetar.client.chunks import ChunkAssembly
+from magnetar.client.connection import Connection
+from magnetar.client.core import Core
+from magnetar.client.encryption import MessageDecryption
+from magnetar.client.incoming import (
+    decompressed,
+    is_before_start,
+    messages_of,
+    open_entry,
+    position_of,
+    validation_error_of,
+)
+from magnetar.client.link import Link
+from magnetar.client.message import DeliveredEntry, EncryptionContext, Message
+from magnetar.client.options import ConsumerCryptoFailureAction, ConsumerOptions
+from magnetar.client.redeliveries import Redeliveries
+from magnetar.client.schema import Schema
+from magnetar.client.states import State, is_live, step
+from magnetar.client.statistics import ConsumerStatistics
+from magnetar.client.subscribing import last_id_of, seek_request, subscribe_request
+from magnetar.errors import (
+    AlreadyClosed,
+    ConnectionLost,
+    CryptoFailed,
+    MagnetarError,
+    ServiceNotReady,
+    TimedOut,
+    TooManyRequests,
+)
+from magnetar.ids import MessageId, Position
+from magnetar.names import TopicName
+from magnetar.wire import commands
+from magnetar.wire.commands import Type
+from magnetar.wire.hot import encode_flow
+from magnetar.wire.proto import pulsar_api_pb2 as pb
+
+Deliver = Callable[["PartitionConsumer", list[Message[Any]]], None]
+
+_log = logging.getLogger(__name__)
+
+
+class PartitionConsumer:
+    """Usable once `open` returned. `on_failed` is told once if it will never be attached again."""
+
+    def __init__(
+        self,
+        core: Core,
+        topic: TopicName,
+        subscription: str,
+        options: ConsumerOptions,
+        schema: Schema[Any],
+        queue_size: int,
+        deliver: Deliver,
+        on_failed: Callable[["PartitionConsumer", MagnetarError], None],
+    ) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self.options = options
+        self.name = options.consumer_name or f"{core.random.getrandbits(40):010x}"
+        self.state = State.CONNECTING
+        self.generation = 0
+        self.statistics = ConsumerStatistics()
+        self.is_active = True
+        self.has_ended = False
+        self.last_taken: MessageId | None = None
+        self.start = options.start_message_id
+        self.start_inclusive = options.start_message_id_inclusive
+        self._core = core
+        self._schema = schema
+        self._queue_size = queue_size
+        self._deliver = deliver
+        self._on_failed = on_failed
+        self._consumer_id = next(core.consumer_ids)
+        self._epoch = 0
+        self._permits_owed = 0
+        self._permit_asked = False
+        self._queued = 0
+        self._seeking_in = -1
+        self._paused = False
+        self._end: MagnetarError | None = None
+        self._link = Link(core, topic, self._attach, self._on_link_failed)
+        self.acks = Acknowledgements(
+            core,
+            self._consumer_id,
+            options,
+            self.statistics,
+            lambda: self._link.connection,
+            is_persistent=topic.is_persistent,
+        )
+        self.redeliveries = Redeliveries(core, options, self.redeliver, self.statistics)
+        self._chunks = ChunkAssembly(
+            options.max_pending_chunked_message, options.expire_time_of_incomplete_chunked_message_ms
+        )
+        self._decryption = MessageDecryption(options.crypto_key_reader)
+        # Asked with positions that must be delivered again; returns those that really must.
+        self.bury: Callable[[PartitionConsumer, list[Position]], list[Position]] | None = None
+        self.on_possible_death: Callable[[PartitionConsumer, list[Message[Any]]], bool] | None = None
+
+    # --- opening -------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        try:
+            await self._link.open()
+        except BaseException:
+            self._link.close()
+            self.state = step(self.state, State.FAILED)
+            raise
+
+    async def _attach(self, connection: Connection) -> None:
+        self._renew()
+        connection.consumers[self._consumer_id] = self
+        request = subscribe_request(self, self._consumer_id, self._epoch, self._schema.info.to_wire())
+        try:
+            await connection.request(Type.SUBSCRIBE, request)
+        except BaseException as error:
+            connection.consumers.pop(self._consumer_id, None)
+            if not isinstance(error, MagnetarError) or isinstance(error, TimedOut):
+                connection.tell(Type.CLOSE_CONSUMER, pb.CommandCloseConsumer(consumer_id=self._consumer_id))
+            raise
+        if connection.consumers.get(self._consumer_id) is not self:
+            raise ServiceNotReady(f"{self.topic}: the broker closed the consumer while it was being attached")
+        self.state = step(self.state, State.READY)
+        self._core.loop.call_soon(self._on_attached, connection)
+
+    def _on_attached(self, connection: Connection) -> None:
+        if self._link.connection is not connection:
+            return
+        self.acks.flush()
+        if self._queue_size > 0 and not self._paused:
+            self._flow(self._queue_size)
+        elif self._permit_asked:
+            self._permit_asked = False
+            self.ask_one()
+
+    def _renew(self) -> None:
+        """A new generation: what was delivered and not taken comes again."""
+        self.generation += 1
+        self._queued = 0
+        self._permits_owed = 0
+        self._chunks.clear()
+        if self.last_taken is not None and not self.options.durable:
+            self.start, self.start_inclusive = self.last_taken, False
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link.connection is not None
+
+    @property
+    def last_known_connection(self) -> Connection | None:
+        return self._link.connection
+
+    # --- permits ---------------------------------------------------------------------------------
+
+    def _flow(self, permits: int) -> None:
+        connection = self._link.connection
+        if connection is not None and permits > 0:
+            connection.send(encode_flow(self._consumer_id, permits))
+            self.statistics.flow_requests += 1
+
+    def _owe(self, permits: int) -> None:
+        """The queue has room again; the broker is told when half of it has."""
+        if self._queue_size == 0:
+            return
+        self._permits_owed += permits
+        if not self._paused and self._permits_owed >= max(1, self._queue_size // 2):
+            owed, self._permits_owed = self._permits_owed, 0
+            self._flow(owed)
+
+    def ask_one(self) -> None:
+        """For a consumer without a queue: ask for one message, once."""
+        if not self._permit_asked:
+            self._permit_asked = True
+            self._flow(1)
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._owe(0)
+
+    def on_taken(self, message: Message[Any]) -> None:
+        """The application has it now."""
+        self._queued -= 1
+        self.last_taken = message.message_id() if not self.options.durable else None
+        self.redeliveries.on_taken(message)
+        self._owe(1)
+
+    def on_put_back(self, message: Message[Any]) -> None:
+        """It was taken and could not be handed over."""
+        self._queued += 1
+        self._permits_owed -= 1
+        self.redeliveries.on_done(message.position)
+
+    # --- messages ----------------------------------------------------------------------------------
+
+    def on_message(self, command: pb.CommandMessage, body: bytes) -> None:
+        connection = self._link.connection
+        if self._seeking_in == self._link.number and self._seeking_in >= 0:
+            return
+        if command.HasField("consumer_epoch") and command.consumer_epoch < self._epoch:
+            return
+        if self._queue_size == 0:
+            self._permit_asked = False
+        try:
+            messages = self._read(command, body)
+        except MagnetarError as error:
+            self.statistics.damaged += 1
+            position = position_of(command.message_id)
+            _log.error("%s: message %s:%s cannot be read and is dropped: %s", self.topic, *position, error)
+            if connection is not None:
+                self.acks.reject(connection, position, validation_error_of(error))
+            self._owe(1)
+            return
+        if messages:
+            self._queued += len(messages)
+            self._deliver(self, messages)
+
+    def _read(self, command: pb.CommandMessage, body: bytes) -> list[Message[Any]]:
+        entry, payload = open_entry(str(self.topic), command, body)
+        bytes_max = 2**31 - 1
+        metadata = entry.metadata
+        entry.source, entry.attachment = self, self.generation
+        entry.schema = self._schema
+        if len(metadata.encryption_keys):
+            decrypted = self._decrypted(entry, payload)
+            if decrypted is None:
+                return []
+            payload = decrypted
+        if metadata.num_chunks_from_msg > 1:
+            whole = self._assemble(entry, payload)
+            if whole is None:
+                return []
+            payload = whole
+        if entry.encryption is not None:
+            return [Message(entry, payload)]
+        payload = decompressed(metadata, payload, bytes_max)
+        messages = messages_of(entry, payload, command.ack_set)
+        if entry.acks is not None:
+            return self._batch_messages(entry, messages)
+        if self.acks.covers(entry.ledger_entry) or self._is_before_start(entry, -1):
+            self._owe(1)
+            return []
+        return self._unless_dead(messages)
+
+    def _batch_messages(self, entry: DeliveredEntry, messages: list[Message[Any]]) -> list[Message[Any]]:
+        """Without those that lie before the start; permits of what is left out are owed at once."""
+        count = entry.metadata.num_messages_in_batch
+        position = entry.ledger_entry
+        if self.acks.covers(position):
+            self._owe(count)
+            return []
+        kept = [one for one in messages if not self._is_before_start(entry, one.batch_index)]
+        if not kept:
+            self._owe(count)
+            return []
+        assert entry.acks is not None
+        for one in messages:
+            if one not in kept:
+                entry.acks.ack(one.batch_index)
+        self.acks.on_batch(position, entry.acks)
+        self._owe(count - len(kept))
+        return self._unless_dead(kept)
+
+    def _unless_dead(self, messages: list[Message[Any]]) -> list[Message[Any]]:
+        """Messages that were delivered too often already go to the dead letters without being seen again."""
+        if self.on_possible_death is not None and self.on_possible_death(self, messages):
+            self._owe(len(messages))
+            return []
+        return messages
+
+    def _is_before_start(self, entry: DeliveredEntry, batch_index: int) -> bool:
+        if self.options.durable:
+            return False
+        return is_before_start(entry.ledger_entry, batch_index, self.start, inclusive=self.start_inclusive)
+
+    def _decrypted(self, entry: DeliveredEntry, payload: bytes | memoryview) -> bytes | memoryview | None:
+        """The readable payload; None if the entry is not to be seen. Raises CryptoFailed as the options say."""
+        try:
+            return self._decryption.decrypt(payload, entry.metadata)
+        except CryptoFailed as error:
+            action = self.options.crypto_failure_action
+            if action is ConsumerCryptoFailureAction.CONSUME:
+                entry.encryption = EncryptionContext(entry.metadata)
+                return payload
+            if action is ConsumerCryptoFailureAction.DISCARD:
+                raise
+            _log.error("%s: %s; the message stays unacknowledged", self.topic, error)
+            self.redeliveries.watch(entry.ledger_entry)
+            return None
+
+    def _assemble(self, entry: DeliveredEntry, payload: bytes | memoryview) -> bytes | None:
+        """One more chunk; the whole payload with the last. Each chunk is a permit used."""
+        metadata = entry.metadata
+        limit = 2**31 - 1
+        whole = self._chunks.add(metadata, payload, entry.ledger_entry, self._core.clock.now_ms(), limit)
+        for position in self._chunks.take_dropped():
+            if self.options.auto_ack_oldest_chunked_message_on_queue_full:
+                self.acks.add(MessageId(*position))
+            else:
+                self.redeliveries.watch(position)
+        if whole is None:
+            self._owe(1)
+            return None
+        entry.chunk_positions = whole.positions
+        self.acks.on_chunked(whole.positions)
+        return bytes(whole.buffer)
+
+    # --- bringing back -----------------------------------------------------------------------------
+
+    def redeliver(self, positions: list[Position] | None) -> None:
+        """Have these delivered again, or all that are not acknowledged where the subscription cannot do less."""
+        if positions is not None and self.options.acks_one_by_one:
+            if self.bury is not None:
+                positions = self.bury(self, positions)
+            self._send_redeliver(positions)
+            return
+        queued = self._queued
+        self.redeliveries.clear()
+        self.generation += 1
+        self._queued = 0
+        self._epoch += 1
+        connection = self._link.connection
+        if connection is not None:
+            command = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=self._consumer_id)
+            command.consumer_epoch = self._epoch
+            connection.send(_framed(command))
+        self._owe(queued)
+
+    def _send_redeliver(self, positions: list[Position]) -> None:
+        connection = self._link.connection
+        if connection is None:
+            return
+        for start in range(0, len(positions), 1_000):
+            command = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=self._consumer_id)
+            for position in positions[start : start + 1_000]:
+                command.message_ids.add(ledgerId=position.ledger_id, entryId=position.entry_id)
+            connection.send(_framed(command))
+
+    # --- requests ------------------------------------------------------------------------------------
+
+    async def seek(self, target: MessageId | int) -> None:
+        """Move the subscription to a message id, or to a publish time in milliseconds."""
+        connection = self._connection()
+        if self._seeking_in >= 0:
+            raise TooManyRequests(f"{self.topic}: a seek is under way")
+        self._seeking_in = self._link.number
+        self.acks.flush()
+        request = seek_request(self._consumer_id, target)
+        try:
+            await connection.request(Type.SEEK, request)
+        finally:
+            self._seeking_in = -1
+        self.acks.forget()
+        self.redeliveries.clear()
+        self.last_taken = None
+        if isinstance(target, MessageId):
+            self.start, self.start_inclusive = target, True
+        else:
+            self.start = None
+        self.has_ended = False
+        if self._link.connection is connection:
+            # This broker kept the consumer: what it sent before the seek, and at its end, is void.
+            self.redeliver(None)
+        else:
+            self._renew_after_seek()
+
+    def _renew_after_seek(self) -> None:
+        """The broker closed the consumer; the next attachment brings everything anew."""
+        if self._link.connection is None:
+            self.generation += 1
+            self._queued = 0
+
+    async def unsubscribe(self, *, force: bool = False) -> None:
+        self.acks.flush()
+        request = pb.CommandUnsubscribe(consumer_id=self._consumer_id, force=force)
+        await self._connection().request(Type.UNSUBSCRIBE, request)
+        await self.close()
+
+    async def last_message_id(self) -> tuple[MessageId, Position | None]:
+        """The topic's last message, and how far the subscription has acknowledged, if the broker says."""
+        answer: pb.CommandGetLastMessageIdResponse = await self._connection().request(
+            Type.GET_LAST_MESSAGE_ID, pb.CommandGetLastMessageId(consumer_id=self._consumer_id)
+        )
+        reached = None
+        if answer.HasField("consumer_mark_delete_position"):
+            reached = position_of(answer.consumer_mark_delete_position)
+        return last_id_of(answer, str(self.topic), self.topic.partition_index), reached
+
+    async def broker_statistics(self) -> pb.CommandConsumerStatsResponse:
+        request = pb.CommandConsumerStats(consumer_id=self._consumer_id)
+        answer: pb.CommandConsumerStatsResponse = await self._connection().request(Type.CONSUMER_STATS, request)
+        return answer
+
+    def _connection(self) -> Connection:
+        self._core.check_process()
+        if not is_live(self.state):
+            raise self._end or AlreadyClosed(f"{self.topic}: the consumer is closed")
+        if self._link.connection is None:
+            raise ConnectionLost(f"{self.topic}: not connected now")
+        return self._link.connection
+
+    # --- what the broker says ------------------------------------------------------------------------
+
+    def on_closed_by_broker(self, connection: Connection, assigned_url: str) -> None:
+        self._lose(connection, "closed by the broker", assigned_url)
+
+    def on_connection_lost(self, connection: Connection, error: MagnetarError) -> None:
+        self._lose(connection, error)
+
+    def _lose(self, connection: Connection, reason: object, assigned_url: str = "") -> None:
+        if is_live(self.state) and self._link.connection is connection:
+            self.state = step(self.state, State.CONNECTING)
+        self._link.lost(connection, reason, assigned_url)
+
+    def on_active_change(self, is_active: bool) -> None:
+        self.is_active = is_active
+
+    def on_end_of_topic(self) -> None:
+        self.has_ended = True
+
+    def _on_link_failed(self, error: MagnetarError) -> None:
+        if is_live(self.state):
+            self.state = step(self.state, State.FAILED)
+            self._end = error
+            self._release()
+            self._on_failed(self, error)
+
+    # --- the end -------------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        self.redeliveries.close()
+        self.acks.close(self._end or AlreadyClosed(f"{self.topic}: the consumer is closed"))
+
+    async def close(self) -> None:
+        """Send outstanding acknowledgements and leave the subscription."""
+        if not is_live(self.state):
+            return
+        self._release()
+        self.state = step(self.state, State.CLOSING)
+        connection = self._link.close()
+        self.generation += 1
+        try:
+            if connection is not None:
+                request = pb.CommandCloseConsumer(consumer_id=self._consumer_id)
+                await connection.request(Type.CLOSE_CONSUMER, request)
+        except (ConnectionLost, TimedOut) as error:
+            _log.debug("%s: closing the consumer: %s", self.topic, error)
+        finally:
+            if connection is not None:
+                connection.consumers.pop(self._consumer_id, None)
+            self.state = step(self.state, State.CLOSED)
+
+
+def _framed(command: pb.CommandRedeliverUnacknowledgedMessages) -> bytes:
+    return commands.encode(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, command)
