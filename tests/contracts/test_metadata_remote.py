@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from magnetar.config.metadata import MetadataSettings
-from magnetar.errors import BadSetting, CannotStart, MetadataError, OutcomeUnknown, TooManyRequests
+from magnetar.errors import BadSetting, CannotStart, MetadataError, OutcomeUnknown, TooManyRequests, ValueTooLarge
 from magnetar.metadata import remote_server
 from magnetar.metadata.durable_tree import DurableTree
 from magnetar.metadata.open import open_store
@@ -239,6 +239,23 @@ def test_a_client_that_does_not_read_is_cut_off(
                 await asyncio.sleep(0.001)
             transport.abort()
             assert MetadataError in await outcomes
+            await store.close()
+
+    loop_run(check())
+
+
+def test_an_answer_too_large_for_a_frame_is_refused_and_the_connection_lives(loop_run: Callable[[Any], Any]) -> None:
+    """Fault F116: a list larger than the limit must not be asked for again and again over new connections."""
+
+    async def check() -> None:
+        async with machine(MetadataSettings(frame_bytes_max=2_000)) as running:
+            store = await running.client()
+            link = store._link
+            await asyncio.gather(*(store.put(f"/many/{number:050d}", b"") for number in range(100)))
+            with pytest.raises(ValueTooLarge, match=r"CHILDREN.*2000"):
+                await store.children("/many")
+            assert await store.exists("/many")
+            assert store._link is link
             await store.close()
 
     loop_run(check())

@@ -23,6 +23,7 @@ class MetadataSettings:
     value_bytes_max: int = 1_048_575
     path_bytes_max: int = 4_096
     operations_pending_max: int = 65_536
+    pending_bytes_max: int = 64 * 1024 * 1024
     watches_max: int = 100_000
 
     # Embedded store: all records are held in memory, and the log is rewritten as a snapshot when it is larger than

@@ -220,9 +220,8 @@ class DurableTree:
             if self._pending:
                 await asyncio.shield(self._pending[-1].synced)
             await self._log.close()
-        except OSError as error:
+        except (OSError, StorageFailed) as error:
             self._fail(error)
-        except StorageFailed:
             await self._log.abandon()
         finally:
             await self._lock.release()
@@ -281,6 +280,8 @@ class DurableTree:
         self._check_usable()
         if len(self._pending) >= self._settings.operations_pending_max:
             raise TooManyRequests(f"{len(self._pending)} metadata changes wait for the disk, no more are taken now")
+        if self._pending and self._log.queued_bytes() >= self._settings.pending_bytes_max:
+            raise TooManyRequests("too many bytes of metadata changes wait for the disk, no more are taken now")
 
     def _append(self, effects: list[Effect]) -> asyncio.Future[None]:
         """Send decided effects to the log; the future ends when they are durable."""

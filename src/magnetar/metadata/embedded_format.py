@@ -194,7 +194,7 @@ def decode_items(body: bytes, place: str) -> list[Item]:
 
 
 def _decode_item(body: bytes, at: int) -> tuple[Item, int]:
-    match _EffectKind(body[at]):
+    match body[at]:
         case _EffectKind.WRITTEN:
             _, version, owner, created_ms, modified_ms, name, length = _WRITTEN.unpack_from(body, at)
             at += _WRITTEN.size
@@ -220,3 +220,5 @@ def _decode_item(body: bytes, at: int) -> tuple[Item, int]:
             return SnapshotEnd(effects, next_session), at + _SNAPSHOT_END.size
         case _EffectKind.CLOSED:
             return Closed(), at + _CLOSED.size
+        case unknown:
+            raise ValueError(f"unknown kind {unknown}")

@@ -62,6 +62,10 @@ class EmbeddedLog:
         )
         self._begin_file()
 
+    def queued_bytes(self) -> int:
+        """Bytes on their way to the disk."""
+        return self._log.queued_bytes() if self._log is not None else 0
+
     def append(self, items: Iterable[Item]) -> int:
         """Queue one transaction; returns its sequence. OSError when the log has failed."""
         self._marked = False

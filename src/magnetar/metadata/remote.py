@@ -119,6 +119,9 @@ class _Link(asyncio.Protocol):
     def pending(self) -> int:
         return len(self._waiting)
 
+    def unsent_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def cut(self) -> None:
         if self._transport is not None:
             self._transport.abort()
@@ -309,6 +312,8 @@ class RemoteStore(MetadataStore):
             raise MetadataError(f"the metadata server at {self._host}:{self._port} is not connected")
         if self._link.pending() >= self._settings.operations_pending_max:
             raise TooManyRequests(f"{self._link.pending()} requests wait for the metadata server, no more are taken")
+        if self._link.unsent_bytes() >= self._settings.pending_bytes_max:
+            raise TooManyRequests("too many bytes wait for the metadata server, no more are taken now")
         link = self._link
         try:
             async with asyncio.timeout(self._settings.operation_timeout_ms / 1000):

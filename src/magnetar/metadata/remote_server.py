@@ -13,7 +13,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 from magnetar.config.metadata import MetadataSettings
-from magnetar.errors import BadCommand, BadFrame, CannotStart, MagnetarError, SessionLost, TooManyRequests
+from magnetar.errors import (
+    BadCommand,
+    BadFrame,
+    CannotStart,
+    MagnetarError,
+    SessionLost,
+    TooManyRequests,
+    ValueTooLarge,
+)
 from magnetar.metadata.durable_tree import PROCESS_BOUND, DurableTree
 from magnetar.metadata.paths import lineage
 from magnetar.metadata.remote_protocol import (
@@ -250,7 +258,7 @@ class _Connection(asyncio.Protocol):
         except MagnetarError as error:
             self._refuse(frame.number, error)
         else:
-            self._send(encode_frame(Kind.ANSWER, frame.number, answer))
+            self._answer(frame, answer)
         finally:
             self._requests -= 1
             if self._transport is not None and self._requests < REQUESTS_PER_CONNECTION_MAX:
@@ -324,6 +332,18 @@ class _Connection(asyncio.Protocol):
         session, self._session = self._session, NEW_SESSION
         await self._server.end(session)
         return b""
+
+    def _answer(self, frame: Frame, answer: bytes) -> None:
+        encoded = encode_frame(Kind.ANSWER, frame.number, answer)
+        if len(encoded) > self._server.settings.frame_bytes_max:
+            # The client would have to cut the connection, and would ask again for ever.
+            error = ValueTooLarge(
+                f"the answer to {frame.kind.name} has {len(encoded)} bytes, "
+                f"a frame at most {self._server.settings.frame_bytes_max}"
+            )
+            self._refuse(frame.number, error)
+        else:
+            self._send(encoded)
 
     def _refuse(self, number: int, error: MagnetarError) -> None:
         self._send(encode_frame(Kind.REFUSAL, number, encode_refusal(error)))

@@ -67,6 +67,7 @@ class ZooKeeperStore(MetadataStore):
         )
         self._prefixes: dict[str, int] = {}
         self._pending = 0
+        self._pending_bytes = 0
         self._state: str | None = None
         self._lost = False
         self._closed = False
@@ -261,7 +262,9 @@ class ZooKeeperStore(MetadataStore):
     async def _call(self, operation: str, *args: Any, writes: bool, **options: Any) -> Any:
         """Run a request; connection and session errors become ours, the others stay ZooKeeper's for the caller."""
         self._check()
+        size = sum(len(arg) for arg in args if isinstance(arg, bytes))
         self._pending += 1
+        self._pending_bytes += size
         try:
             async with asyncio.timeout(self._settings.operation_timeout_ms / 1000):
                 return await self._client.call(operation, *args, **options)
@@ -283,6 +286,7 @@ class ZooKeeperStore(MetadataStore):
             raise MetadataError(f"ZooKeeper refused {operation} of {args[0]}: {error!r}") from error
         finally:
             self._pending -= 1
+            self._pending_bytes -= size
 
     def _check(self) -> None:
         if self._closed:
@@ -291,6 +295,8 @@ class ZooKeeperStore(MetadataStore):
             raise SessionLost("the ZooKeeper session has ended, a new one is being made")
         if self._pending >= self._settings.operations_pending_max:
             raise TooManyRequests(f"{self._pending} requests wait for ZooKeeper, no more are taken now")
+        if self._pending_bytes >= self._settings.pending_bytes_max:
+            raise TooManyRequests(f"{self._pending_bytes} bytes wait for ZooKeeper, no more are taken now")
 
     def _check_size(self, path: str, value: bytes) -> None:
         size = len(value) + len(path.encode()) + REQUEST_OVERHEAD_BYTES

@@ -184,6 +184,19 @@ def test_waiting_changes_are_bounded() -> None:
     on_disk(check)
 
 
+def test_the_bytes_of_waiting_changes_are_bounded() -> None:
+    async def check(disk: SimulatedDisk) -> None:
+        store = await opened(disk, MetadataSettings(pending_bytes_max=5_000))
+        outcomes = await asyncio.gather(
+            *(store.put(f"/r{number}", bytes(2_000)) for number in range(5)), return_exceptions=True
+        )
+        assert [type(outcome) for outcome in outcomes[3:]] == [TooManyRequests] * 2
+        assert len(await store.children("/")) == 3
+        await store.close()
+
+    on_disk(check)
+
+
 def test_a_disk_that_cannot_be_written_at_the_start_is_named() -> None:
     async def check(disk: SimulatedDisk) -> None:
         disk.kernel.faults.write_error_chance = 1.0
