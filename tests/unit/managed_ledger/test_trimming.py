@@ -5,6 +5,7 @@ Carries.
 """
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,34 @@ def test_the_slowest_durable_cursor_holds_data_until_its_ack_is_on_disk(loop_run
     loop_run(scenario())
 
 
+def test_going_back_holds_data_from_the_first_moment(loop_run: RunOnLoop) -> None:
+    """The new place is not saved yet, the old one still is: neither may let go what the new one needs."""
+
+    async def scenario() -> None:
+        world = World(ledger_entries_max=5, cursor_flush_interval_ms=60_000)
+        owner = world.owner()
+        ledger = await owner.open()
+        cursor = await ledger.open_cursor("sub", initial="earliest")
+        positions = await publish(owner, 22)
+        cursor.ack_cumulative(positions[-1])
+        await cursor.flush()
+        owner.client.channel("b1").hold()
+        resetting = asyncio.ensure_future(cursor.reset(positions[0]))
+        await settle()
+        assert not resetting.done()
+        ledger.settings = replace(world.settings, retention_ms=0, retention_bytes=0)
+        assert await ledger.trim() == 0
+        owner.client.channel("b1").let_go()
+        await resetting
+        assert await ledger.trim() == 0
+        assert set(await read_all(ledger)) == set(positions)
+        assert cursor.backlog_entries() == 22
+        await owner.close()
+        world.check()
+
+    loop_run(scenario())
+
+
 @pytest.mark.feature("F-RET-02", "F-RET-04", "F-RET-05")
 def test_retention_keeps_consumed_ledgers_for_their_time(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
@@ -91,7 +120,7 @@ def test_a_cursor_made_while_ledgers_are_trimmed_stands_on_what_is_left(loop_run
         owner = world.owner()
         ledger = await owner.open()
         positions = await publish(owner, 21)
-        ledger.settings = world.settings.__class__(rollover_age_min_ms=0, retention_ms=0, retention_bytes=0)
+        ledger.settings = replace(world.settings, retention_ms=0, retention_bytes=0)
         trimming = asyncio.ensure_future(ledger.trim())
         opening = asyncio.ensure_future(ledger.open_cursor("sub", initial="earliest"))
         await asyncio.gather(trimming, opening)
@@ -125,7 +154,7 @@ def test_a_ledger_that_cannot_be_deleted_now_is_deleted_later(loop_run: RunOnLoo
         await publish(owner, 11)
         before = await world.existing_ledgers()
         stuck = True
-        ledger.settings = world.settings.__class__(rollover_age_min_ms=0, retention_ms=0, retention_bytes=0)
+        ledger.settings = replace(world.settings, retention_ms=0, retention_bytes=0)
         assert await ledger.trim() > 0
         assert await world.existing_ledgers() == before
         stuck = False
@@ -145,7 +174,7 @@ def test_trimming_that_cannot_be_recorded_changes_nothing(loop_run: RunOnLoop) -
         ledger = await owner.open()
         positions = await publish(owner, 11)
         spans = [span.ledger_id for span in ledger.ledgers]
-        ledger.settings = world.settings.__class__(rollover_age_min_ms=0, retention_ms=0, retention_bytes=0)
+        ledger.settings = replace(world.settings, retention_ms=0, retention_bytes=0)
         away = True
         with pytest.raises(Exception, match="away"):
             await ledger.trim()
