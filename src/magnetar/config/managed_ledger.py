@@ -39,7 +39,7 @@ class ManagedLedgerSettings:
     cache_eviction_share: float = 0.9
     # Entries are cached when at least one cursor reads closer to the end than this.
     cache_lag_entries_max: int = 1_000
-    # Of each managed ledger.
+    # Ledgers that one managed ledger holds open for reading.
     open_readers_max: int = 64
     # Over all managed ledgers of a process: bytes that are being read from bookies; further reads wait.
     read_bytes_in_flight_max: int = 128 * 1024 * 1024
@@ -47,6 +47,7 @@ class ManagedLedgerSettings:
     # A changed cursor is saved this long after it was last saved.
     cursor_flush_interval_ms: int = 1_000
     cursor_ledger_entries_max: int = 50_000
+    # A cursor's ledger is full at this size, too.
     cursor_ledger_bytes_max: int = 64 * 1024 * 1024
     cursor_rollover_age_ms: int = 14_400_000
     # A cursor's state is split over entries of about this size.

@@ -13,8 +13,6 @@ OWN_MEANINGS: Final[dict[str, str]] = {
     "broker.liveness_check_interval_ms": "How often a subscription that could send and does not is looked for.",
     "managed_ledger.retry_delay_ms": "First wait before an operation is tried again; it doubles each time.",
     "managed_ledger.retry_delay_max_ms": "Longest wait before an operation is tried again.",
-    "managed_ledger.open_readers_max": "Closed ledgers held open for reading.",
-    "managed_ledger.deletions_in_flight_max": "Ledgers deleted at one time.",
     "ledger.read_entries_in_flight_max": "Entries asked of bookies at one time by one reader.",
     "ledger.recovery_read_timeout_ms": "Time for one read while a ledger is recovered.",
     "ledger.recovery_attempts_max": "How often a ledger's recovery is tried.",
