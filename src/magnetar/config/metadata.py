@@ -23,12 +23,13 @@ class MetadataSettings:
     value_bytes_max: int = 1_048_575
     path_bytes_max: int = 4_096
     operations_pending_max: int = 65_536
+    # Bytes of changes that wait for the disk or the server; more are refused until some are answered.
     pending_bytes_max: int = 64 * 1024 * 1024
     watches_max: int = 100_000
 
-    # Embedded store: all records are held in memory, and the log is rewritten as a snapshot when it is larger than
-    # both this and the last snapshot.
+    # Embedded store: all records are held in memory, up to this many bytes by estimate.
     tree_bytes_max: int = 2 * 1024 * 1024 * 1024
+    # Embedded store: size at which a log is followed by the next, and from which a snapshot replaces the finished ones.
     log_bytes_max: int = 16 * 1024 * 1024
     # An idle log gets a mark after this time, so that damage to its last synced record can be told from a torn write.
     mark_delay_ms: int = 1_000
