@@ -24,6 +24,7 @@ from magnetar.runtime.disk import Disk
 CHECKPOINT_NOTE: Final = "checkpoint"
 DELETED_NOTE: Final = "deleted"
 UNSURE_NOTE: Final = "unsure"
+BOOTS_NOTE: Final = "boots"
 
 _NUMBER: Final = Struct(">Q")
 
@@ -74,6 +75,19 @@ class Checkpoints:
         """The checkpoint that an index says it took part in."""
         note = await directory.index.note(CHECKPOINT_NOTE)
         return _NUMBER.unpack(note)[0] if note is not None and len(note) == _NUMBER.size else 0
+
+    async def boots(self) -> int:
+        """How many starts the indexes know of, all of them."""
+        counts = []
+        for directory in self._directories:
+            note = await directory.index.note(BOOTS_NOTE)
+            counts.append(_NUMBER.unpack(note)[0] if note is not None and len(note) == _NUMBER.size else 0)
+        return min(counts)
+
+    async def count_boots(self, boots: int) -> None:
+        for directory in self._directories:
+            await directory.index.put_note(BOOTS_NOTE, _NUMBER.pack(boots))
+            await directory.sync()
 
     async def write_out(self) -> None:
         """Make the flushing cache and every changed ledger safe in entry logs and indexes. DiskFull or OSError."""

@@ -22,6 +22,8 @@ class Cookies(NamedTuple):
 
     expected: Cookie
     registered: Cookie | None
+    # How often the bookie has started, as the metadata counts it: a disk that knows of fewer was rolled back.
+    boots: int = 0
 
 
 def unstamped(cookies: Cookies, found: Mapping[str, Cookie | None]) -> Sequence[str]:
@@ -29,7 +31,7 @@ def unstamped(cookies: Cookies, found: Mapping[str, Cookie | None]) -> Sequence[
 
     `found` is what each directory carries.
     """
-    expected, registered = cookies
+    expected, registered, _ = cookies
     if registered is not None and registered != expected:
         raise BadCookie(f"bookie {expected.bookie_id} is registered as {_said(registered)}, not as {_said(expected)}")
     for directory, cookie in found.items():

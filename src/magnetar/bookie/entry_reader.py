@@ -7,16 +7,26 @@ caller to say.
 Carries.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
 from magnetar.bookie.ledger_directory import LedgerDirectory
 from magnetar.bookie.read_cache import ReadCache
 from magnetar.bookie.write_cache import WriteCaches
 from magnetar.config.bookie import BookieSettings
-from magnetar.errors import EntryUnknown, TooManyRequests
+from magnetar.errors import Damaged, EntryUnknown, TooManyRequests
+
+Result = TypeVar("Result")
 
 _IDS_PER_SCAN: Final = 10_000
+
+
+async def _answered(question: Awaitable[Result]) -> Result:
+    """An index that cannot answer knows nothing, which is not the same as having nothing."""
+    try:
+        return await question
+    except (OSError, Damaged) as error:
+        raise EntryUnknown(f"the index cannot answer: {error}") from error
 
 
 class EntryReader:
@@ -52,7 +62,9 @@ class EntryReader:
                 count_max=self._settings.read_ahead_entries_max,
                 bytes_max=self._settings.read_ahead_bytes_max,
             )
-        except OSError as error:
+        except EntryUnknown:
+            raise
+        except (OSError, Damaged) as error:
             raise EntryUnknown(f"entry {ledger_id}:{entry_id} cannot be looked up: {error}") from error
         finally:
             self._reads -= 1
@@ -62,21 +74,21 @@ class EntryReader:
         return found[0][1] if found else self._caches.find(ledger_id, entry_id)
 
     async def last_entry_id(self, ledger_id: int) -> int | None:
+        stored = await _answered(self._directory_of(ledger_id).index.last_entry_id(ledger_id))
         cached = self._caches.last_entry_id(ledger_id)
-        stored = await self._directory_of(ledger_id).index.last_entry_id(ledger_id)
         if cached is None or stored is None:
             return stored if cached is None else cached
         return max(cached, stored)
 
     async def entry_ids(self, ledger_id: int) -> list[int]:
-        cached = self._caches.entry_ids(ledger_id)
+        # The caches before the index and again after it: an entry moves from one to the other meanwhile, never back.
+        found = self._caches.entry_ids(ledger_id)
         index = self._directory_of(ledger_id).index
-        stored: list[int] = []
         first = 0
-        while places := await index.places(ledger_id, first, _IDS_PER_SCAN):
-            stored += [place.entry_id for place in places]
-            first = stored[-1] + 1
-        return sorted({*cached, *stored})
+        while places := await _answered(index.places(ledger_id, first, _IDS_PER_SCAN)):
+            found += [place.entry_id for place in places]
+            first = places[-1].entry_id + 1
+        return sorted({*found, *self._caches.entry_ids(ledger_id)})
 
     def _directory_of(self, ledger_id: int) -> LedgerDirectory:
         return self._directories[ledger_id % len(self._directories)]

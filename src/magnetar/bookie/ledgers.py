@@ -15,7 +15,7 @@ from magnetar.bookie.journal_format import RecordKind
 from magnetar.bookie.ledger_directory import LedgerDirectory
 from magnetar.bookie.ledger_state import LedgerState, decode_state
 from magnetar.bookie.ledger_table import LedgerTable
-from magnetar.errors import EntryUnknown, LedgerFenced, NoSuchLedger, WrongMasterKey
+from magnetar.errors import Damaged, EntryUnknown, LedgerFenced, NoSuchLedger, WrongMasterKey
 
 _IDS: Final = Struct(">qq")
 _LEDGER_ID: Final = Struct(">q")
@@ -35,11 +35,14 @@ class Ledgers:
         return self._directories[ledger_id % len(self._directories)]
 
     async def state(self, ledger_id: int) -> LedgerState | None:
-        """A ledger's state, from memory or index; None when this bookie does not know the ledger."""
+        """A ledger's state, from memory or index; None when this bookie does not know the ledger. EntryUnknown."""
         state = self.states.get(ledger_id)
         if state is not None or self.table.is_deleted(ledger_id):
             return state
-        await self.load((ledger_id,))
+        try:
+            await self.load((ledger_id,))
+        except (OSError, Damaged) as error:
+            raise EntryUnknown(f"the state of ledger {ledger_id} cannot be read: {error}") from error
         return self.states.get(ledger_id)
 
     async def load(self, ledger_ids: Sequence[int]) -> None:

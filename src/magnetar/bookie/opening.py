@@ -60,6 +60,7 @@ class Opening:
         # For each journal directory, the header of the file that continues it.
         self.next_files: list[FileHeader] = []
         self.records_replayed = 0
+        self.boots = 0
         # One sentence for each loss that was found.
         self.damage: list[str] = []
         self._marks: list[LastMark | None] = []
@@ -84,8 +85,11 @@ class Opening:
                 await opening.checkpoints.read_mark(current(path)) for path in settings.journal_directories
             ]
             await opening._check_indexes()
+            await opening._check_boots(cookies)
             await opening._replay_journals()
             await opening._make_safe()
+            # Last: until the doubt is durable, a disk that was rolled back must be found out again.
+            await opening.checkpoints.count_boots(opening.boots)
         except BaseException:
             await opening.abandon()
             raise
@@ -143,6 +147,12 @@ class Opening:
                 self.table.load_deleted(deleted)
             if await directory.index.note(UNSURE_NOTE) == b"1":
                 self.table.doubt()
+
+    async def _check_boots(self, cookies: Cookies | None) -> None:
+        known = await self.checkpoints.boots()
+        self.boots = max(known, cookies.boots if cookies is not None else 0) + 1
+        if cookies is not None and known < cookies.boots and not self.damage:
+            self.damage.append(f"the disks know of {known} starts and the metadata of {cookies.boots}: rolled back")
 
     async def _replay_journals(self) -> None:
         for path, mark in zip(self.settings.journal_directories, self._marks, strict=True):

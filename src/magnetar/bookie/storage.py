@@ -28,6 +28,7 @@ from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.ledgers import Ledgers
 from magnetar.bookie.opening import IndexFactory, Opening, current
 from magnetar.bookie.scrubber import Scrubber
+from magnetar.bookie.storage_stats import StorageStats
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import DiskFull, EntryUnknown, NoSuchEntry, StorageFailed
 from magnetar.runtime.clock import WallClock
@@ -58,6 +59,8 @@ class BookieStorage:
         self._locks = opening.locks
         # One sentence for each loss that was found at the start.
         self.damage = tuple(opening.damage)
+        # How often this bookie has started; the role keeps it in the metadata too, before it serves.
+        self.boots = opening.boots
         self._on_failed = on_failed
         self._failure: StorageFailed | None = None
         self._closed = False
@@ -262,11 +265,41 @@ class BookieStorage:
             raise EntryUnknown(f"ledger {ledger_id} may have lost entries here")
         return await self._reader.entry_ids(ledger_id)
 
+    async def leave_limbo(self, ledger_id: int) -> None:
+        """Every entry that is expected here was seen or copied again: absences may be claimed. The fence stays."""
+        self._check_usable()
+        state = await self._ledgers.known(ledger_id)
+        state.leave_limbo()
+        self._ledgers.table.note_change(state)
+
     # --- life -------------------------------------------------------------------------------
 
     @property
     def is_read_only(self) -> bool:
         return self._careful.read_only
+
+    def stats(self) -> StorageStats:
+        caches, cache = self._caches, self._reader.cache
+        flushing = caches.flushing
+        return StorageStats(
+            journal_queued_bytes=sum(journal.queued_bytes() for journal in self._journals),
+            journal_syncs=sum(journal.syncs for journal in self._journals),
+            write_cache_entries=caches.active.entries + (flushing.entries if flushing is not None else 0),
+            write_cache_bytes=caches.active.bytes_held + (flushing.bytes_held if flushing is not None else 0),
+            held_adds=self._careful.held,
+            held_adds_bytes=self._careful.held_bytes,
+            adds_refused=dict(self._careful.refusals),
+            read_cache_bytes=cache.bytes_held,
+            read_cache_hits=cache.hits,
+            read_cache_misses=cache.misses,
+            reads_in_progress=self._reader.reads_in_progress,
+            checkpoints=self._checkpoints.completed,
+            entries_written_out=self._checkpoints.entries_written,
+            entry_logs=sum(len(directory.logs.log_ids()) for directory in self._directories),
+            ledgers_in_memory=len(self._states),
+            is_read_only=self._careful.read_only,
+            is_unsure=self._ledgers.table.unsure,
+        )
 
     async def checkpoint(self) -> None:
         """Write out everything that came before this call, and move the marks."""

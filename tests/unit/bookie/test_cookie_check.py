@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from magnetar.bookie.cookie_check import Cookies, unstamped
-from magnetar.errors import BadCookie
+from magnetar.errors import BadCookie, EntryUnknown
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.wire.bookkeeper.cookie import Cookie, decode
 from tests.unit.bookie.benches import add_all, bench, opened, run
@@ -45,6 +45,33 @@ def test_starts_that_are_fine(registered: Cookie | None, found: dict[str, Cookie
 def test_starts_that_are_refused(registered: Cookie | None, found: dict[str, Cookie | None], named: str) -> None:
     with pytest.raises(BadCookie, match=named):
         unstamped(Cookies(MINE, registered), found)
+
+
+def test_disks_that_were_rolled_back_are_found_out() -> None:
+    """F25: valid cookie, valid checksums, an hour old."""
+
+    async def start(disk: SimulatedDisk, boots: int, entries: range) -> tuple[int, tuple[str, ...]]:
+        async with bench(disk, cookies=Cookies(MINE, MINE if boots else None, boots)) as storage:
+            if entries:
+                await add_all(storage, 1, entries)
+            return storage.boots, storage.damage
+
+    async def after(disk: SimulatedDisk) -> None:
+        async with bench(disk, cookies=Cookies(MINE, MINE, 4)) as storage:
+            assert storage.damage == ()
+            with pytest.raises(EntryUnknown):
+                await storage.read(1, 6)
+
+    disk = SimulatedDisk()
+    assert run(start(disk, 0, range(5))) == (1, ())
+    assert run(start(disk, 1, range(0))) == (2, ())
+    image = disk.kernel.image()
+    assert run(start(disk, 2, range(5, 9))) == (3, ())
+    disk.kernel.restore(image)
+    boots, damage = run(start(disk, 3, range(0)))
+    assert "rolled back" in damage[0]
+    assert boots == 4
+    run(after(disk))
 
 
 @pytest.mark.feature("F-BKS-29")

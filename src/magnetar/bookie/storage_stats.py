@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a bookie's storage says of itself, for metrics and for people.
+
+Decides.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class StorageStats(NamedTuple):
+    journal_queued_bytes: int
+    journal_syncs: int
+    write_cache_entries: int
+    write_cache_bytes: int
+    held_adds: int
+    held_adds_bytes: int
+    # By return code, since the start.
+    adds_refused: Mapping[int, int]
+    read_cache_bytes: int
+    read_cache_hits: int
+    read_cache_misses: int
+    reads_in_progress: int
+    checkpoints: int
+    entries_written_out: int
+    entry_logs: int
+    ledgers_in_memory: int
+    is_read_only: bool
+    is_unsure: bool
