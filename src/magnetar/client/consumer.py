@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from magnetar.client.core import Core
 from magnetar.client.dead_letters import DeadLetters
-from magnetar.client.message import Message, TopicMessageId
+from magnetar.client.message import Message
+from magnetar.client.message_id import TopicMessageId
 from magnetar.client.message_queue import MessageQueue
 from magnetar.client.options import BatchReceivePolicy, ConsumerOptions, ConsumerType
 from magnetar.client.partition_consumer import PartitionConsumer

@@ -9,6 +9,7 @@ Decides.
 import base64
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from magnetar.client.message_id import TopicMessageId
 from magnetar.ids import MessageId, Position
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
@@ -16,25 +17,6 @@ if TYPE_CHECKING:
     from magnetar.client.schema import Schema
 
 T = TypeVar("T")
-
-
-class TopicMessageId(MessageId):
-    """A message id that knows its topic, so that a consumer of several topics finds whose it is."""
-
-    __slots__ = ("topic",)
-
-    def __init__(
-        self,
-        topic: str,
-        ledger_id: int,
-        entry_id: int,
-        partition: int = -1,
-        batch_index: int = -1,
-        batch_size: int = 0,
-        first_chunk: MessageId | None = None,
-    ) -> None:
-        super().__init__(ledger_id, entry_id, partition, batch_index, batch_size, first_chunk)
-        self.topic = topic
 
 
 class BatchAcks:

@@ -15,6 +15,7 @@ from magnetar.client.connection import Connection
 from magnetar.client.core import Core
 from magnetar.client.entry_builder import EntryBuilder
 from magnetar.client.link import Link
+from magnetar.client.message_id import MessageId
 from magnetar.client.options import BatchingType, ProducerOptions
 from magnetar.client.outgoing import OutgoingMessage
 from magnetar.client.pending_sends import PendingSend, PendingSends, ReceiptMatch
@@ -35,7 +36,6 @@ from magnetar.errors import (
     TimedOut,
     TopicTerminated,
 )
-from magnetar.ids import MessageId
 from magnetar.names import TopicName
 from magnetar.wire.commands import Type
 from magnetar.wire.error_codes import error_of_server_error

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
+from magnetar.client.message_id import MessageId
 from magnetar.client.outgoing import OutgoingMessage
-from magnetar.ids import MessageId
 
 
 class PendingSend:

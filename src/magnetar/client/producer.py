@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from magnetar.client.core import Core
 from magnetar.client.encryption import MessageEncryption
+from magnetar.client.message_id import MessageId
 from magnetar.client.options import ProducerOptions
 from magnetar.client.outgoing import LOCAL_CLUSTER_ONLY, OutgoingMessage
 from magnetar.client.partition_producer import PartitionProducer
@@ -22,7 +23,6 @@ from magnetar.client.routing import router_of
 from magnetar.client.schema import Schema
 from magnetar.client.statistics import ProducerStatistics
 from magnetar.errors import AlreadyClosed, BadSetting, MagnetarError
-from magnetar.ids import MessageId
 from magnetar.names import TopicName
 from magnetar.runtime.tasks import Tasks
 

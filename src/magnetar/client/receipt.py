@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import Any
 
-from magnetar.ids import MessageId
+from magnetar.client.message_id import MessageId
 
 
 class Receipt:

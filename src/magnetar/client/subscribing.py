@@ -7,7 +7,7 @@ Decides.
 from typing import Protocol
 
 from magnetar.client.incoming import position_of
-from magnetar.client.message import TopicMessageId
+from magnetar.client.message_id import TopicMessageId
 from magnetar.client.options import ConsumerOptions, InitialPosition
 from magnetar.ids import MessageId
 from magnetar.names import TopicName
