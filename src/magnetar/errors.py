@@ -239,8 +239,20 @@ class ProducerFenced(Refused):
     """A newer producer has taken over."""
 
 
+class BadSequence(Refused):
+    """A batch's sequence ids are in part stored already; storing it would repeat them, dropping it would lose the rest."""
+
+
 class BadPosition(Refused):
     """The position does not exist in this managed ledger, or not yet."""
+
+
+class TopicBusy(Refused):
+    """Clients are connected to the topic; deleting it must be forced, or wait until they are gone."""
+
+
+class TopicExists(Refused):
+    """There is a topic of this name already."""
 
 
 class TopicTerminated(Refused):

@@ -44,7 +44,7 @@ class Broker:
         self.ownership = SoleOwnership(self.namespaces)
         self._store = store
         self._tasks = Tasks("broker", on_crash)
-        self.topics = Topics(self.namespaces, managed_ledgers, settings, clock, self._tasks)
+        self.topics = Topics(self.namespaces, managed_ledgers, settings, clock, self._tasks, store)
         self._budget = PublishBudget(settings.process_publish_bytes_max)
         self._connections: dict[Connection, Tasks] = {}
         self._server: asyncio.Server | None = None

@@ -44,6 +44,10 @@ class Connection(asyncio.Protocol):
         self._heard = True
         self._pings_unanswered = 0
         self._keep_alive: asyncio.TimerHandle | None = None
+        self._answer_waiters: list[asyncio.Future[None]] = []
+        # Until when reading stops because the client publishes faster than allowed.
+        self._held_until_s = 0.0
+        self._hold: asyncio.TimerHandle | None = None
         self.budget: ConnectionBudget = budget.connection(settings.connection_publish_bytes_max, self._adjust_reading)
         self.peer = "?"
         self.is_open = False
@@ -64,6 +68,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = True
+        if self._answer_waiters:
+            self._tell_answer()
         session = self._session
         try:
             for command, body in self._cutter.feed(data):
@@ -83,8 +89,10 @@ class Connection(asyncio.Protocol):
         self._writable = False
         self._out.clear()
         self.budget.close()
-        if self._keep_alive is not None:
-            self._keep_alive.cancel()
+        for timer in (self._keep_alive, self._hold):
+            if timer is not None:
+                timer.cancel()
+        self._tell_answer()
         self._session.on_connection_lost()
         self._on_closed(self)
 
@@ -128,6 +136,39 @@ class Connection(asyncio.Protocol):
         if self.budget.take(size):
             self._adjust_reading()
 
+    def now_s(self) -> float:
+        return self._loop.time()
+
+    def hold_back(self, seconds: float) -> None:
+        """Stop reading for so long: the client publishes faster than allowed, and TCP tells it."""
+        until_s = self._loop.time() + seconds
+        if not self.is_open or until_s <= self._held_until_s:
+            return
+        self._held_until_s = until_s
+        if self._hold is not None:
+            self._hold.cancel()
+        self._hold = self._loop.call_later(seconds, self._release)
+        self._adjust_reading()
+
+    async def answers(self) -> bool:
+        """Whether the client is still there: it is pinged, and must let itself be heard in time; else it is gone."""
+        if not self.is_open:
+            return False
+        answer: asyncio.Future[None] = self._loop.create_future()
+        self._answer_waiters.append(answer)
+        self.send(PING)
+        try:
+            async with asyncio.timeout(self._settings.liveness_check_timeout_ms / 1000):
+                await answer
+        except TimeoutError:
+            # Where we do not listen, silence proves nothing.
+            if self._reading_paused and self.is_open:
+                return True
+            _log.warning("closing the connection of %s: it does not answer", self.peer)
+            self._transport.abort()
+            return False
+        return self.is_open
+
     def close_for(self, error: MagnetarError) -> None:
         """The peer broke the protocol: answer what is queued, then close."""
         _log.warning("closing the connection of %s: %s", self.peer, error)
@@ -156,13 +197,23 @@ class Connection(asyncio.Protocol):
     def _adjust_reading(self) -> None:
         if not self.is_open:
             return
-        must_pause = self.budget.paused or not self._writable
+        must_pause = self.budget.paused or not self._writable or self._hold is not None
         if must_pause and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
         elif not must_pause and self._reading_paused:
             self._reading_paused = False
             self._transport.resume_reading()
+
+    def _release(self) -> None:
+        self._hold = None
+        self._adjust_reading()
+
+    def _tell_answer(self) -> None:
+        waiters, self._answer_waiters = self._answer_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _check_alive(self) -> None:
         """A peer that was silent for an interval is pinged; one that lets two pings go by is gone."""

@@ -7,13 +7,23 @@ Carries.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from magnetar.errors import BadVersion, Damaged, TopicNotFound
+from magnetar.errors import BadSetting, BadVersion, Damaged, NoRecord, ServiceNotReady, TopicNotFound
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
-from magnetar.names import NamespaceName, TopicName, cluster_path, tenant_path
+from magnetar.names import (
+    PARTITIONED_TOPICS_ROOT,
+    NamespaceName,
+    TopicDomain,
+    TopicName,
+    cluster_path,
+    decode_name,
+    tenant_path,
+)
 
 PARTITIONS_MAX = 100_000
+_WRITE_ATTEMPTS = 10
 
 
 class Namespaces:
@@ -43,9 +53,47 @@ class Namespaces:
             raise Damaged(f"The record {topic.partitioned_metadata_path} has no usable partition count: {partitions!r}")
         return partitions
 
-    async def create_partitioned(self, topic: TopicName, partitions: int) -> bool:
+    async def partitioned(self, namespace: NamespaceName, domain: TopicDomain) -> list[TopicName]:
+        """The partitioned topics of a namespace, sorted by their encoded names."""
+        names = await self._store.children(f"{PARTITIONED_TOPICS_ROOT}/{namespace}/{domain}")
+        return [namespace.topic(decode_name(name), domain) for name in names]
+
+    async def create_partitioned(
+        self, topic: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+    ) -> bool:
         """Register a partitioned topic; False when one of that name is there already."""
-        return await self._create(topic.partitioned_metadata_path, {"partitions": partitions, "deleted": False})
+        record: dict[str, Any] = {"partitions": partitions, "deleted": False}
+        if properties:
+            record["properties"] = dict(properties)
+        return await self._create(topic.partitioned_metadata_path, record)
+
+    async def grow_partitioned(self, topic: TopicName, partitions: int) -> None:
+        """Give a partitioned topic more partitions. TopicNotFound when it is none, BadSetting when it would shrink."""
+        path = topic.partitioned_metadata_path
+        for _ in range(_WRITE_ATTEMPTS):
+            record = await self._store.get(path)
+            if record is None:
+                raise TopicNotFound(f"Partitioned topic {topic} does not exist")
+            value = self._decode(path, record.value)
+            if partitions <= value.get("partitions", 0):
+                raise BadSetting(
+                    f"{topic} has {value['partitions']} partitions; the new number {partitions} must be larger"
+                )
+            try:
+                await self._store.put(
+                    path, json.dumps({**value, "partitions": partitions}).encode(), expected_version=record.version
+                )
+            except BadVersion:
+                continue
+            return
+        raise ServiceNotReady(f"The record of {topic} is changed by others all the time; try again")
+
+    async def delete_partitioned(self, topic: TopicName) -> None:
+        """Forget a partitioned topic; nothing happens when there is none."""
+        try:
+            await self._store.delete(topic.partitioned_metadata_path)
+        except NoRecord:
+            return
 
     async def _create(self, path: str, value: dict[str, Any]) -> bool:
         try:

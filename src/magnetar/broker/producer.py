@@ -6,9 +6,19 @@ Decides.
 """
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Protocol
 
 from magnetar.errors import MagnetarError
+
+
+class AccessMode(Enum):
+    """How a producer shares its topic with others."""
+
+    SHARED = 0
+    EXCLUSIVE = 1
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3
 
 
 class ProducerLink(Protocol):
@@ -22,7 +32,18 @@ class ProducerLink(Protocol):
         Size is the bytes that these messages took of the connection's budget.
         """
 
+    def send_duplicate_receipt(
+        self, producer: "Producer", sequence_id: int, highest_sequence_id: int, size: int
+    ) -> None:
+        """The message was stored before, by an earlier SEND: acknowledged without a position."""
+
     def send_refusal(self, producer: "Producer", sequence_id: int, size: int, error: MagnetarError) -> None: ...
+
+    def hold_back(self, seconds: float) -> None:
+        """The producer is faster than allowed: its client is not listened to for a while."""
+
+    async def is_alive(self) -> bool:
+        """Whether the client answers; a client that does not is gone, with all that it had open, when this returns."""
 
     def disconnect_producer(self, producer: "Producer") -> None:
         """The broker closes this producer; its client looks the topic up and comes again."""
@@ -30,6 +51,7 @@ class ProducerLink(Protocol):
 
 class Producer:
     __slots__ = (
+        "access_mode",
         "bytes_in",
         "connected_ms",
         "epoch",
@@ -42,6 +64,7 @@ class Producer:
         "on_drained",
         "pending",
         "producer_id",
+        "topic_epoch",
     )
 
     def __init__(
@@ -52,6 +75,8 @@ class Producer:
         *,
         name_generated: bool,
         epoch: int,
+        access_mode: AccessMode = AccessMode.SHARED,
+        topic_epoch: int | None = None,
         connected_ms: int = 0,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
@@ -60,6 +85,9 @@ class Producer:
         self.name = name
         self.name_generated = name_generated
         self.epoch = epoch
+        self.access_mode = access_mode
+        # The topic's epoch when this client last was its exclusive producer; None for one that never was.
+        self.topic_epoch = topic_epoch
         self.connected_ms = connected_ms
         self.metadata = dict(metadata or {})
         self.messages_in = 0
@@ -67,13 +95,15 @@ class Producer:
         self.is_closed = False
         # Messages on their way to storage; a producer that closes is answered when the last of them is.
         self.pending = 0
-        self.on_drained: Callable[[], None] | None = None
+        self.on_drained: list[Callable[[], None]] = []
 
     def on_stored(self, count: int) -> None:
         self.pending -= count
         assert self.pending >= 0, f"producer {self.name} got more receipts than it sent messages"
-        if self.pending == 0 and self.on_drained is not None:
-            self.on_drained()
+        if self.pending == 0 and self.on_drained:
+            waiting, self.on_drained = self.on_drained, []
+            for tell in waiting:
+                tell()
 
     def may_replace(self, other: "Producer") -> bool:
         """A reconnecting client takes over its own earlier registration; a stranger of the same name does not.
@@ -86,3 +116,6 @@ class Producer:
         if self.link is other.link:
             return self.producer_id == other.producer_id
         return self.name_generated and other.name_generated
+
+    def __repr__(self) -> str:
+        return f"Producer({self.name}, id {self.producer_id}, {self.access_mode.name.lower()})"

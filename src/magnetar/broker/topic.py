@@ -3,37 +3,59 @@
 
 Owns its managed ledger, its producers and its subscriptions, and the dense index that every message gets: the index
 of an entry is that of its last message, kept in the broker entry metadata in front of the stored bytes. A payload
-is stored as it came; it is never decoded or encoded again. Loaded and closed by Topics; never knows sockets.
+is stored as it came; it is never decoded or encoded again. With deduplication on, a message that is stored already is
+answered without storing it, after everything that came before it. Loaded and closed by Topics; never knows sockets.
 
-Invariants: receipts leave in the order of the appends; an entry's index is its predecessor's plus its messages.
+Invariants: answers leave in the order in which messages came; an entry's index is its predecessor's plus its messages.
 Carries.
 """
 
+import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
+from magnetar.broker.access import ProducerAccess
+from magnetar.broker.deduplication import NO_SEQUENCE, Verdict, signed
+from magnetar.broker.deduplication_cursor import CURSOR as DEDUPLICATION_CURSOR
+from magnetar.broker.deduplication_cursor import DeduplicationCursor, chunk_of
 from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
 from magnetar.broker.producer import Producer
+from magnetar.broker.rate_limit import Rate, RateLimiter, limiter_for
 from magnetar.broker.stored_message import stored_index
 from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic_producers import TopicProducers
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import (
+    BadPayload,
     MagnetarError,
     MessageTooLarge,
+    NotSupported,
     PersistenceFailed,
-    ProducerBusy,
     ServiceNotReady,
     SubscriptionNotFound,
+    TopicBusy,
+    TopicTerminated,
 )
 from magnetar.ids import Position
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.names import TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
+from magnetar.wire import message
 from magnetar.wire.broker_entry import BrokerEntryEncoder
 
+EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+# Cursors that are no subscriptions: the broker's own, and those of replication to other clusters.
+_OWN_CURSORS: Final = (DEDUPLICATION_CURSOR, "__compaction")
+_REPLICATION_CURSORS: Final = "pulsar.repl."
+
 _log = logging.getLogger(__name__)
+
+
+def is_subscription(cursor_name: str) -> bool:
+    return cursor_name not in _OWN_CURSORS and not cursor_name.startswith(_REPLICATION_CURSORS)
 
 
 class Topic:
@@ -47,10 +69,10 @@ class Topic:
         call_soon: Callable[[Callable[[], None]], object],
         call_later: Callable[[float, Callable[[], None]], object],
         on_failed: Callable[["Topic", MagnetarError], None],
+        now_s: Callable[[], float],
         dispatch: DispatchMemory | None = None,
     ) -> None:
         self.name = name
-        self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.last_index = -1
         self.messages_in = 0
@@ -61,53 +83,145 @@ class Topic:
         self._call_soon = call_soon
         self._dispatch = DispatchParts(settings, clock, tasks, call_later, dispatch or DispatchMemory())
         self._on_failed = on_failed
-        self._closing = False
+        self._now_s = now_s
+        self._closing: str | None = None
         self._wake_scheduled = False
         self._prefixes = BrokerEntryEncoder()
+        self._active_ms = clock.now_ms()
+        self._producers = TopicProducers(
+            str(name),
+            ProducerAccess(None, settings.exclusive_waiters_per_topic_max),
+            tasks,
+            producers_max=settings.producers_per_topic_max,
+            check_open=self._refuse_when_closing,
+            save_epoch=self._save_epoch,
+        )
+        self._deduplication: DeduplicationCursor | None = None
+        self._deduplication_turn = asyncio.Lock()
+        self._own_limiter: RateLimiter | None = None
+        self._broker_limiter: RateLimiter | None = None
+        self._limiters: tuple[RateLimiter, ...] = ()
+        self.limit_publishing(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
         # What was appended and is not yet persisted, oldest first: producer, sequence id, highest sequence id,
         # bytes, messages.
         self._waiting: deque[tuple[Producer, int, int, int, int]] = deque()
+        # How many appends have had their outcome, in all.
+        self._settled = 0
+        # What is stored already, or is being stored by an earlier SEND, and is answered when all appends before it
+        # have their outcome: how many those are in all, producer, sequence id, highest sequence id, bytes, verdict.
+        self._repeated: deque[tuple[int, Producer, int, int, int, Verdict]] = deque()
+        self._settled_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.managed_ledger: ManagedLedger
 
-    async def attach(self, managed_ledger: ManagedLedger) -> None:
-        """Take over an opened managed ledger: find the last index and bring back the durable subscriptions."""
+    async def attach(self, managed_ledger: ManagedLedger, *, deduplicate: bool) -> None:
+        """Take over an opened managed ledger: find the last index, the epoch and what deduplication must know, and
+        bring back the durable subscriptions.
+        """
         self.managed_ledger = managed_ledger
         self.last_index = await self._stored_index()
+        epoch = managed_ledger.properties.get(EPOCH_PROPERTY, "")
+        self._producers.access.epoch = int(epoch) if epoch.lstrip("-").isdigit() else None
+        await self.set_deduplication(deduplicate)
         for cursor in managed_ledger.cursors.values():
-            self._new_subscription(cursor.name, cursor)
+            if is_subscription(cursor.name):
+                self._new_subscription(cursor.name, cursor)
 
     # --- producers --------------------------------------------------------------------------------
 
-    def add_producer(self, producer: Producer) -> None:
+    @property
+    def producers(self) -> Mapping[str, Producer]:
+        return self._producers.by_name
+
+    @property
+    def epoch(self) -> int | None:
+        return self._producers.access.epoch
+
+    async def add_producer(self, producer: Producer, on_waiting: Callable[[], None] = lambda: None) -> None:
+        """Let a producer in; `on_waiting` is told when that must wait for others to leave."""
         self._refuse_when_closing()
-        present = self.producers.get(producer.name)
-        if present is not None:
-            if not producer.may_replace(present):
-                raise ProducerBusy(f"Producer with name '{producer.name}' is already connected to topic")
-            present.is_closed = True
-            present.link.disconnect_producer(present)
-        self.producers[producer.name] = producer
+        if self.managed_ledger.is_terminated:
+            raise TopicTerminated("Topic was already terminated")
+        await self._producers.add(producer, on_waiting)
+        if self._deduplication is not None:
+            self._deduplication.tracker.on_producer_added(producer.name)
 
     def remove_producer(self, producer: Producer) -> None:
-        producer.is_closed = True
-        if self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
+        self._producers.remove(producer)
+        self._active_ms = self._clock.now_ms()
+        if self._deduplication is not None:
+            self._deduplication.tracker.on_producer_removed(producer.name, self._active_ms)
+
+    def forget_waiting_producer(self, producer: Producer) -> None:
+        self._producers.forget_waiting(producer)
+
+    async def last_sequence_id(self, producer_name: str) -> int:
+        """The last sequence id that is stored for a producer name, once all of it that is on its way is; -1: none."""
+        state = self._deduplication
+        if state is None:
+            return NO_SEQUENCE
+        if not state.tracker.is_settled(producer_name):
+            settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._settled_waiters.append((self._settled + len(self._waiting), settled))
+            await settled
+        return state.tracker.last_sequence_id(producer_name)
 
     def publish(
-        self, producer: Producer, sequence_id: int, highest_sequence_id: int, messages: int, payload: bytes
+        self,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        payload: bytes,
+        *,
+        is_chunk: bool = False,
+        is_marker: bool = False,
     ) -> None:
         """Store one entry; the receipt follows when it is durable. Hot: never waits."""
         size = len(payload)
         if size > self._settings.message_bytes_max:
-            raise MessageTooLarge(
-                f"Message of {size} bytes is larger than the limit {self._settings.message_bytes_max}"
-            )
-        self._refuse_when_closing()
+            self._check_size(payload)
+        if messages < 1:
+            raise BadPayload(f"An entry of {messages} messages is impossible")
+        if self._closing is not None:
+            self._refuse_when_closing()
+        state = self._deduplication
+        chunk = None
+        highest = 0
+        if state is not None and not is_marker:
+            lowest = signed(sequence_id)
+            highest = max(lowest, signed(highest_sequence_id)) if highest_sequence_id else lowest
+            chunk = chunk_of(message.read_metadata(payload)) if is_chunk else None
+            verdict = state.tracker.judge(producer.name, lowest, highest, chunk)
+            if verdict is not Verdict.NEW:
+                self._answer_repeated(producer, sequence_id, highest_sequence_id, size, verdict)
+                return
         index = self.last_index + messages
         self.managed_ledger.append((self._prefixes.encode(self._clock.now_ms(), index), payload), messages)
         self.last_index = index
         self._waiting.append((producer, sequence_id, highest_sequence_id, size, messages))
         producer.pending += 1
+        if state is not None:
+            if is_marker:
+                state.tracker.on_uncounted_appended()
+            else:
+                state.tracker.on_appended(producer.name, highest, chunk)
+        if self._limiters:
+            self._limit(producer, messages, size)
+
+    def limit_publishing(self, rate: Rate) -> None:
+        """From now on this topic takes so much; the broker's own limit holds beside it."""
+        self._own_limiter = limiter_for(rate, self._own_limiter, self._now_s())
+        self._join_limiters()
+
+    @property
+    def broker_limiter(self) -> RateLimiter | None:
+        return self._broker_limiter
+
+    @broker_limiter.setter
+    def broker_limiter(self, limiter: RateLimiter | None) -> None:
+        """The limit that all topics of the broker share."""
+        self._broker_limiter = limiter
+        self._join_limiters()
 
     # --- the managed ledger's listener ------------------------------------------------------------
 
@@ -122,15 +236,24 @@ class Topic:
             run_start = entry_id
             receipts = []
             size_in_all = 0
+            messages_in_all = 0
             while entry_id <= last_entry and waiting[0][0] is producer:
                 _, sequence_id, highest_sequence_id, size, messages = waiting.popleft()
                 receipts.append((sequence_id, highest_sequence_id))
                 size_in_all += size
-                self.messages_in += messages
+                messages_in_all += messages
                 entry_id += 1
             self.bytes_in += size_in_all
+            self.messages_in += messages_in_all
+            producer.bytes_in += size_in_all
+            producer.messages_in += messages_in_all
             producer.link.send_receipts(producer, receipts, ledger_id, run_start, size_in_all)
             producer.on_stored(len(receipts))
+        self._settled += last_entry - first_entry + 1
+        if self._deduplication is not None:
+            self._deduplication.on_persisted(last_entry - first_entry + 1, Position(ledger_id, last_entry))
+        if self._repeated or self._settled_waiters:
+            self._answer_settled(None)
         if self.subscriptions and not self._wake_scheduled:
             self._wake_scheduled = True
             self._call_soon(self._wake_subscriptions)
@@ -143,6 +266,8 @@ class Topic:
             self.last_index -= messages
             producer.link.send_refusal(producer, sequence_id, size, refusal)
             producer.on_stored(1)
+        self._settled += count
+        self._answer_settled(refusal)
         self._on_failed(self, error)
 
     # --- subscriptions ----------------------------------------------------------------------------
@@ -155,6 +280,7 @@ class Topic:
         present = self.subscriptions.get(name)
         if present is not None:
             return present
+        self._refuse_name_and_number(name)
         cursor = await self.managed_ledger.open_cursor(name, initial=initial, properties=properties or {})
         self._refuse_when_closing()
         return self.subscriptions.get(name) or self._new_subscription(name, cursor)
@@ -164,6 +290,7 @@ class Topic:
         self._refuse_when_closing()
         if name in self.subscriptions:
             return self.subscriptions[name]
+        self._refuse_name_and_number(name)
         return self._new_subscription(name, self.managed_ledger.new_non_durable_cursor(name, start))
 
     async def delete_subscription(self, name: str) -> None:
@@ -181,21 +308,144 @@ class Topic:
 
     # --- end ----------------------------------------------------------------------------------------
 
+    async def terminate(self) -> Position:
+        """Take no more messages, ever; returns the position of the last one. Producers learn it when they come back."""
+        self._refuse_when_closing()
+        last = await self.managed_ledger.terminate()
+        self._producers.send_away(TopicTerminated("Topic was already terminated"))
+        self._wake_subscriptions()
+        return last
+
     async def close(self) -> None:
         """Send clients away, let what is on its way be stored, save the cursors."""
-        self._closing = True
-        for producer in list(self.producers.values()):
-            self.remove_producer(producer)
-            producer.link.disconnect_producer(producer)
-        for subscription in self.subscriptions.values():
-            await subscription.close()
+        self._closing = "is closing"
+        await self._send_clients_away()
+        if self._deduplication is not None:
+            self._deduplication.close()
         await self.managed_ledger.close()
+
+    async def delete(self, *, force: bool) -> None:
+        """Delete everything that is stored. TopicBusy when clients are connected, unless it is forced."""
+        self._refuse_when_closing()
+        if not force:
+            self.refuse_when_busy()
+        self._closing = "is being deleted"
+        await self._send_clients_away()
+        await self.managed_ledger.delete()
+
+    def refuse_when_busy(self) -> None:
+        """TopicBusy while clients are connected."""
+        consumers = sum(len(subscription.consumers) for subscription in self.subscriptions.values())
+        if self.producers or consumers:
+            raise TopicBusy(f"Topic {self.name} has {len(self.producers)} producers and {consumers} consumers")
+
+    # --- upkeep -------------------------------------------------------------------------------------
+
+    def upkeep(self) -> None:
+        """What time brings; called every few seconds."""
+        if self._deduplication is not None:
+            self._deduplication.upkeep()
+
+    def is_inactive_since(self, mode: str) -> int | None:
+        """Since when nothing keeps the topic alive; None while something does, as the mode says."""
+        now_ms = self._clock.now_ms()
+        is_active = bool(self.producers) or self._closing is not None or bool(self._waiting)
+        if mode == "delete_when_subscriptions_caught_up":
+            is_active |= any(
+                subscription.consumers or subscription.cursor.backlog_entries()
+                for subscription in self.subscriptions.values()
+            )
+        else:
+            is_active |= bool(self.subscriptions)
+        if is_active:
+            self._active_ms = now_ms
+            return None
+        return self._active_ms
+
+    async def set_deduplication(self, enabled: bool) -> None:
+        """Switch deduplication on or off; returns when it is so. While a topic loads, no message is taken before."""
+        async with self._deduplication_turn:
+            if enabled and self._deduplication is None:
+                cursor = await self.managed_ledger.open_cursor(DEDUPLICATION_CURSOR, initial="latest")
+                state = DeduplicationCursor(
+                    self.managed_ledger, cursor, self._settings, self._clock, appends_before=len(self._waiting)
+                )
+                for name in self.producers:
+                    state.tracker.on_producer_added(name)
+                self._deduplication = state
+                await state.recover()
+            elif not enabled:
+                self._deduplication = None
+                await DeduplicationCursor.delete(self.managed_ledger)
+
+    @property
+    def is_deduplicated(self) -> bool:
+        return self._deduplication is not None
 
     # --- inside -------------------------------------------------------------------------------------
 
     def _refuse_when_closing(self) -> None:
-        if self._closing:
-            raise ServiceNotReady(f"Topic {self.name} is closing; look it up again")
+        if self._closing is not None:
+            raise ServiceNotReady(f"Topic {self.name} {self._closing}; look it up again")
+
+    def _refuse_name_and_number(self, name: str) -> None:
+        """A new subscription: not under the name of a cursor of our own, and not beyond the limit."""
+        if not is_subscription(name):
+            raise NotSupported(f"The subscription name '{name}' is reserved")
+        subscriptions_max = self._settings.subscriptions_per_topic_max
+        if 0 < subscriptions_max <= len(self.subscriptions):
+            raise NotSupported(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
+
+    def _check_size(self, payload: bytes) -> None:
+        """The limit is on the message's own bytes; its metadata has the room that the frame leaves."""
+        size = len(payload) - message.metadata_span(payload)[1]
+        if size > self._settings.message_bytes_max:
+            raise MessageTooLarge(
+                f"Message of {size} bytes is larger than the limit {self._settings.message_bytes_max}"
+            )
+
+    def _answer_repeated(
+        self, producer: Producer, sequence_id: int, highest_sequence_id: int, size: int, verdict: Verdict
+    ) -> None:
+        """Acknowledge without storing, but never before what came earlier: clients take receipts in order."""
+        if not self._waiting and verdict is Verdict.DUPLICATE:
+            producer.link.send_duplicate_receipt(producer, sequence_id, highest_sequence_id, size)
+            return
+        due = self._settled + len(self._waiting)
+        self._repeated.append((due, producer, sequence_id, highest_sequence_id, size, verdict))
+        producer.pending += 1
+
+    def _answer_settled(self, refusal: PersistenceFailed | None) -> None:
+        """Answer what waited for the outcome of the appends before it; what waited for one that failed, fails."""
+        while self._repeated and self._repeated[0][0] <= self._settled:
+            _, producer, sequence_id, highest_sequence_id, size, verdict = self._repeated.popleft()
+            if refusal is not None and verdict is Verdict.PENDING:
+                producer.link.send_refusal(producer, sequence_id, size, refusal)
+            else:
+                producer.link.send_duplicate_receipt(producer, sequence_id, highest_sequence_id, size)
+            producer.on_stored(1)
+        while self._settled_waiters and self._settled_waiters[0][0] <= self._settled:
+            waiter = self._settled_waiters.popleft()[1]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _join_limiters(self) -> None:
+        limiters = (self._own_limiter, self._broker_limiter)
+        self._limiters = tuple(limiter for limiter in limiters if limiter is not None)
+
+    def _limit(self, producer: Producer, messages: int, size: int) -> None:
+        now_s = self._now_s()
+        wait_s = max(limiter.take(messages, size, now_s) for limiter in self._limiters)
+        if wait_s > 0:
+            producer.link.hold_back(wait_s)
+
+    async def _save_epoch(self, epoch: int) -> None:
+        await self.managed_ledger.update_properties({EPOCH_PROPERTY: str(epoch)})
+
+    async def _send_clients_away(self) -> None:
+        self._producers.send_away(ServiceNotReady(f"Topic {self.name} {self._closing}; look it up again"))
+        for subscription in list(self.subscriptions.values()):
+            await subscription.close()
 
     def _wake_subscriptions(self) -> None:
         self._wake_scheduled = False

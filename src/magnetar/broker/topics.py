@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topics that this broker serves: loaded on first use, kept, unloaded.
+"""The topics that this broker serves: loaded on first use, kept, unloaded, deleted.
 
 Owns every loaded Topic. A topic is loaded once however many clients ask for it at the same time; a load that fails
 leaves nothing behind, and the next client tries again. A topic whose storage failed is closed and loaded anew from
-its ledgers.
+its ledgers. Which topics may be made, and what is deleted with them, is in `topic_directory.py`.
 Carries.
 """
 
 import asyncio
 import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from magnetar.broker.dispatch.parts import DispatchMemory
 from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.rate_limit import Rate, RateLimiter, limiter_for
+from magnetar.broker.sheltered import sheltered
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_directory import TopicDirectory
+from magnetar.broker.topic_list import ListMode
+from magnetar.broker.topic_watches import TopicWatches
 from magnetar.config.broker import BrokerSettings
-from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicNotFound
+from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicBusy
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
-from magnetar.names import TopicDomain, TopicName
+from magnetar.metadata.store import MetadataStore
+from magnetar.names import NamespaceName, TopicDomain, TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 
@@ -32,15 +40,22 @@ class Topics:
         settings: BrokerSettings,
         clock: WallClock,
         tasks: Tasks,
+        store: MetadataStore,
     ) -> None:
         self.namespaces = namespaces
         self.managed_ledgers = managed_ledgers
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
+        self.directory = TopicDirectory(namespaces, managed_ledgers, settings)
+        self.watches = TopicWatches(store, tasks, self.names)
         self.dispatch = DispatchMemory()
         self._loaded: dict[TopicName, Topic] = {}
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
+        # Topics that are on their way out; whoever wants them loads them afterwards.
+        self._leaving: dict[TopicName, None] = {}
+        self._upkeep: asyncio.Task[None] | None = None
+        self._broker_limiter: RateLimiter | None = None
         self._closing = False
 
     def loaded(self) -> list[Topic]:
@@ -50,10 +65,16 @@ class Topics:
         """The pumps of all subscriptions that are loaded here."""
         return [subscription.pump for topic in self._loaded.values() for subscription in topic.subscriptions.values()]
 
+    def find(self, name: TopicName) -> Topic | None:
+        """The topic if it is loaded here."""
+        return self._loaded.get(name)
+
     async def load(self, name: TopicName, *, create: bool) -> Topic:
         """The topic of this name. TopicNotFound when it is absent and may not be made."""
         if self._closing:
             raise ServiceNotReady("The broker is stopping; look the topic up again")
+        if name in self._leaving:
+            raise ServiceNotReady(f"Topic {name} is being unloaded or deleted; look it up again")
         topic = self._loaded.get(name)
         if topic is not None:
             return topic
@@ -64,36 +85,66 @@ class Topics:
             self._tasks.start(self._load(name, create, loading), f"load {name}")
         return await asyncio.shield(loading)
 
+    async def names(self, namespace: NamespaceName, mode: ListMode = ListMode.PERSISTENT) -> Sequence[TopicName]:
+        """The users' topics of a namespace: those that are stored, partitions included, and those in memory alone."""
+        in_memory = [
+            name for name in self._loaded if name.namespace == namespace and name.domain is TopicDomain.NON_PERSISTENT
+        ]
+        return await self.directory.names(namespace, mode, in_memory)
+
     async def partitions(self, name: TopicName, *, create: bool) -> int:
-        """Partition count for a client that wants to use a topic; auto-creation makes a partitioned one where that
-        is the rule.
-        """
-        await self.namespaces.require(name.namespace)
-        count = await self.namespaces.partitions(name)
-        settings = self._settings
-        if count or name.is_partition or not create:
-            return count
-        if not (settings.allow_auto_topic_creation and settings.auto_topic_creation_partitioned):
-            return 0
-        if name.domain is TopicDomain.PERSISTENT and await self.managed_ledgers.exists(name.persistence_name):
-            return 0
-        await self.namespaces.create_partitioned(name, settings.default_partitions)
-        return await self.namespaces.partitions(name)
+        """Partition count for a client that wants to use a topic; 0 for one that is not partitioned."""
+        return await self.directory.partitions(name, create=create)
 
     async def unload(self, name: TopicName) -> None:
+        """Close a topic here; its clients look it up again, and whoever serves it next finds everything."""
         topic = self._loaded.get(name)
-        if topic is not None:
-            await topic.close()
-            if self._loaded.get(name) is topic:
-                del self._loaded[name]
+        if topic is not None and name not in self._leaving:
+            await sheltered(self._tasks, self._leave(topic, topic.close()), f"unload {name}")
+
+    async def delete(self, name: TopicName, *, force: bool = False) -> None:
+        """Delete a topic with everything that is stored of it. TopicNotFound, or TopicBusy unless it is forced."""
+        if name in self._leaving:
+            raise TopicBusy(f"Topic {name} is being unloaded or deleted already")
+        await self.directory.require(name)
+        topic = await self.load(name, create=False)
+        if not force:
+            topic.refuse_when_busy()
+        await sheltered(self._tasks, self._leave(topic, topic.delete(force=force)), f"delete {name}")
+
+    async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
+        """Delete a partitioned topic: its partitions, then the record that says how many there are.
+
+        Whatever a crash leaves can be deleted again, because the record goes last.
+        """
+        count = await self.directory.require_partitioned(name)
+        present = [name.partition(index) for index in range(count)]
+        loaded = [self._loaded[partition] for partition in present if partition in self._loaded]
+        if not force:
+            for topic in loaded:
+                topic.refuse_when_busy()
+        for partition in present:
+            if await self.directory.exists(partition):
+                await self.delete(partition, force=force)
+        await self.namespaces.delete_partitioned(name)
+
+    def limit_publishing(self, rate: Rate) -> None:
+        """What all topics of this broker may take together."""
+        self._broker_limiter = limiter_for(rate, self._broker_limiter, asyncio.get_running_loop().time())
+        for topic in self._loaded.values():
+            topic.broker_limiter = self._broker_limiter
 
     async def close(self) -> None:
         self._closing = True
+        if self._upkeep is not None:
+            self._upkeep.cancel()
         for name in list(self._loaded):
             try:
                 await self.unload(name)
             except MagnetarError as error:
                 _log.warning("closing topic %s failed: %s", name, error)
+
+    # --- loading ------------------------------------------------------------------------------------
 
     async def _load(self, name: TopicName, create: bool, loading: asyncio.Future[Topic]) -> None:
         try:
@@ -112,9 +163,8 @@ class Topics:
     async def _open(self, name: TopicName, create: bool) -> Topic:
         if name.domain is not TopicDomain.PERSISTENT:
             raise NotSupported("Non-persistent topics are not served yet")
-        await self.namespaces.require(name.namespace)
-        if not await self.managed_ledgers.exists(name.persistence_name):
-            await self._refuse_creation(name, create)
+        await self.directory.check_may_open(name, create=create)
+        self._start_upkeep()
         loop = asyncio.get_running_loop()
         topic = Topic(
             name,
@@ -124,28 +174,74 @@ class Topics:
             call_soon=loop.call_soon,
             call_later=loop.call_later,
             on_failed=self._on_topic_failed,
+            now_s=loop.time,
             dispatch=self.dispatch,
         )
-        await topic.attach(await self.managed_ledgers.open(name.persistence_name, topic))
+        topic.broker_limiter = self._broker_limiter
+        managed_ledger = await self.managed_ledgers.open(name.persistence_name, topic)
+        try:
+            await topic.attach(managed_ledger, deduplicate=self._settings.deduplication_enabled)
+            if self._closing:
+                raise ServiceNotReady("The broker is stopping; look the topic up again")
+        except BaseException:
+            await managed_ledger.close()
+            raise
         return topic
 
-    async def _refuse_creation(self, name: TopicName, create: bool) -> None:
-        if name.is_partition:
-            count = await self.namespaces.partitions(name.base)
-            if name.partition_index < count:
-                return
-        if not (create and self._settings.allow_auto_topic_creation):
-            raise TopicNotFound(f"Topic {name} does not exist and may not be created automatically")
+    # --- leaving ------------------------------------------------------------------------------------
+
+    async def _leave(self, topic: Topic, step: Coroutine[Any, Any, None]) -> None:
+        """Close or delete a topic. Whatever comes of it, the next client loads the topic from what is stored."""
+        self._leaving[topic.name] = None
+        try:
+            await step
+        finally:
+            del self._leaving[topic.name]
+            if self._loaded.get(topic.name) is topic:
+                del self._loaded[topic.name]
 
     def _on_topic_failed(self, topic: Topic, error: MagnetarError) -> None:
-        if self._closing or self._loaded.get(topic.name) is not topic:
+        if self._closing or self._loaded.get(topic.name) is not topic or topic.name in self._leaving:
             return
         _log.warning("topic %s is closed and loaded anew, its storage failed: %s", topic.name, error)
-        del self._loaded[topic.name]
         self._tasks.start(self._close_failed(topic), f"close failed {topic.name}")
 
     async def _close_failed(self, topic: Topic) -> None:
         try:
-            await topic.close()
+            await self._leave(topic, topic.close())
         except MagnetarError as error:
             _log.warning("closing topic %s after a failure: %s", topic.name, error)
+
+    # --- upkeep -------------------------------------------------------------------------------------
+
+    def _start_upkeep(self) -> None:
+        if self._upkeep is None:
+            rate = Rate(self._settings.broker_publish_messages_per_s, self._settings.broker_publish_bytes_per_s)
+            self.limit_publishing(rate)
+            self._upkeep = self._tasks.start(self._look_after(), "topics: upkeep")
+
+    async def _look_after(self) -> None:
+        settings = self._settings
+        interval_s = settings.topic_upkeep_interval_s
+        inactivity_s = 0.0
+        while True:
+            await asyncio.sleep(interval_s)
+            for topic in self.loaded():
+                topic.upkeep()
+            inactivity_s += interval_s
+            if settings.delete_inactive_topics and inactivity_s >= settings.inactive_topic_check_interval_s:
+                inactivity_s = 0.0
+                await self._delete_inactive()
+
+    async def _delete_inactive(self) -> None:
+        settings = self._settings
+        duration_s = settings.inactive_topic_duration_max_s or settings.inactive_topic_check_interval_s
+        for topic in self.loaded():
+            since_ms = topic.is_inactive_since(settings.delete_inactive_topics_mode)
+            if since_ms is None or self._clock.now_ms() - since_ms < duration_s * 1000:
+                continue
+            try:
+                _log.info("deleting topic %s: nothing has used it for %d s", topic.name, duration_s)
+                await self.delete(topic.name)
+            except MagnetarError as error:
+                _log.warning("deleting the inactive topic %s: %s", topic.name, error)

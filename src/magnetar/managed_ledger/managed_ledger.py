@@ -31,6 +31,7 @@ from magnetar.managed_ledger.cursors import Cursors
 from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.entry_reads import EntryReads
 from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.ledger_record import refuse_own
 from magnetar.managed_ledger.log_record import LogRecord
 from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener
@@ -201,6 +202,7 @@ class ManagedLedger:
     ) -> Cursor:
         """The durable cursor of this name. A new one stands so that the entry at `initial` comes next to be read."""
         self._check_open()
+        refuse_own(properties or ())
         async with self._cursor_turn:
             present = self._cursors.durable.get(name)
             if present is not None and not present.is_closed:
@@ -245,8 +247,18 @@ class ManagedLedger:
         return dict(self._record.present.properties)
 
     async def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace all properties of the log."""
+        """Replace all properties of the log. BadName for those that are Magnetar's own."""
+        refuse_own(properties)
         async with self._record.turn:
+            following = self._record.present.with_list(self._log.ledgers, properties=properties)
+            await self._guarded(self._record.write(following))
+
+    async def update_properties(self, changes: Mapping[str, str | None]) -> None:
+        """Set these properties, or with None remove them; the others stay, whoever changes them meanwhile."""
+        refuse_own(changes)
+        async with self._record.turn:
+            merged = {**self._record.present.properties, **changes}
+            properties = {name: value for name, value in merged.items() if value is not None}
             following = self._record.present.with_list(self._log.ledgers, properties=properties)
             await self._guarded(self._record.write(following))
 

@@ -18,7 +18,9 @@ def on_connect(session: Session, connect: pb.CommandConnect) -> None:
     session.is_connected = True
     session.protocol_version = commands.agreed_version(connect.protocol_version)
     session.client_version = connect.client_version
-    features = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+    features = pb.FeatureFlags(
+        supports_topic_watchers=True, supports_get_partitioned_metadata_without_auto_creation=True
+    )
     session.answer(
         pb.BaseCommand.CONNECTED,
         pb.CommandConnected(

@@ -7,104 +7,208 @@ Carries.
 
 import asyncio
 
-from magnetar.broker.producer import Producer
-from magnetar.broker.session.session import OpenProducer, Session
-from magnetar.errors import BadCommand, MagnetarError, ServiceNotReady, TooManyRequests
-from magnetar.names import TopicName
+from magnetar.broker.producer import AccessMode, Producer
+from magnetar.broker.session.session import OpeningProducer, OpenProducer, Session
+from magnetar.broker.topic import Topic
+from magnetar.errors import BadCommand, MagnetarError, NotSupported, ServiceNotReady, TooManyRequests
+from magnetar.ids import EARLIEST
+from magnetar.names import TopicName, check_subscription
 from magnetar.wire import commands
 from magnetar.wire.commands import Sender
 from magnetar.wire.error_codes import codes_of
-from magnetar.wire.hot import ReceiptEncoder, SendFields, decode_send
+from magnetar.wire.hot import ReceiptEncoder, decode_send
 from magnetar.wire.message import check_intact
 from magnetar.wire.proto import pulsar_api_pb2 as pb
+
+# --- opening ----------------------------------------------------------------------------------------
 
 
 async def open_producer(session: Session, request: pb.CommandProducer) -> None:
     producer_id = request.producer_id
-    if producer_id in session.producers:
-        await _answer_again(session, request)
+    present = session.producers.get(producer_id)
+    if present is not None:
+        # The same PRODUCER twice: the first registration stands.
+        _succeed(session, request, present)
         return
-    if len(session.producers) >= session.broker.settings.producers_per_connection_max:
+    if producer_id in session.opening_producers:
+        raise ServiceNotReady("Producer is already present on the connection")
+    if len(session.producers) + len(session.opening_producers) >= session.broker.settings.producers_per_connection_max:
         raise TooManyRequests(f"This connection has {len(session.producers)} producers already")
-    session.producers[producer_id] = None
+    opening = session.opening_producers[producer_id] = OpeningProducer()
     try:
-        topic = await session.broker.topics.load(TopicName.parse(request.topic), create=True)
-        if session.producers.get(producer_id, producer_id) is not None or not session.connection.is_open:
-            raise ServiceNotReady("The producer was closed while it was being opened")
-        producer = Producer(
-            session,
-            producer_id,
-            request.producer_name or session.broker.new_producer_name(),
-            name_generated=not (request.producer_name and request.user_provided_producer_name),
-            epoch=request.epoch,
-            connected_ms=session.broker.clock.now_ms(),
-            metadata={pair.key: pair.value for pair in request.metadata},
+        await _open(session, request, opening)
+    except MagnetarError:
+        # Whoever closed it was answered already.
+        if not opening.is_abandoned:
+            raise
+    finally:
+        if session.opening_producers.get(producer_id) is opening:
+            del session.opening_producers[producer_id]
+
+
+async def _open(session: Session, request: pb.CommandProducer, opening: OpeningProducer) -> None:
+    topic = await session.broker.topics.load(TopicName.parse(request.topic), create=True)
+    if request.initial_subscription_name:
+        await _open_initial_subscription(session, topic, request.initial_subscription_name)
+    _check_wanted(opening)
+    producer = _new_producer(session, request)
+
+    def on_waiting() -> None:
+        opening.on_abandoned = lambda: topic.forget_waiting_producer(producer)
+        session.answer(
+            pb.BaseCommand.PRODUCER_SUCCESS,
+            pb.CommandProducerSuccess(request_id=request.request_id, producer_name=producer.name, producer_ready=False),
         )
-        topic.add_producer(producer)
+
+    await topic.add_producer(producer, on_waiting)
+    try:
+        last_sequence_id = await topic.last_sequence_id(producer.name)
+        _check_wanted(opening)
+        if producer.is_closed:
+            raise ServiceNotReady("The topic closed the producer while it was being opened; look it up again")
     except BaseException:
-        if session.producers.get(producer_id, producer_id) is None:
-            del session.producers[producer_id]
+        topic.remove_producer(producer)
         raise
-    session.producers[producer_id] = OpenProducer(producer, topic, ReceiptEncoder(producer_id))
-    _succeed(session, request, producer)
+    opened = OpenProducer(producer, topic, ReceiptEncoder(request.producer_id))
+    session.producers[request.producer_id] = opened
+    session.closed_producers.forget(request.producer_id)
+    _succeed(session, request, opened, last_sequence_id)
 
 
-async def _answer_again(session: Session, request: pb.CommandProducer) -> None:
-    """The same PRODUCER twice: the first registration stands."""
-    present = session.producers[request.producer_id]
-    if present is None:
-        raise ServiceNotReady("Producer is already present on the connection and still being opened")
-    _succeed(session, request, present.producer)
+async def _open_initial_subscription(session: Session, topic: Topic, name: str) -> None:
+    """A producer may bring a subscription into being, so that nothing it sends is without a reader."""
+    if not topic.name.is_persistent or name in topic.subscriptions:
+        return
+    if not session.broker.settings.allow_auto_subscription_creation:
+        raise NotSupported(
+            "Could not create the initial subscription due to the auto subscription creation is not allowed."
+        )
+    await topic.open_subscription(check_subscription(name), initial=EARLIEST)
 
 
-def _succeed(session: Session, request: pb.CommandProducer, producer: Producer) -> None:
+def _new_producer(session: Session, request: pb.CommandProducer) -> Producer:
+    return Producer(
+        session,
+        request.producer_id,
+        request.producer_name or session.broker.new_producer_name(),
+        name_generated=not (request.producer_name and request.user_provided_producer_name),
+        epoch=request.epoch,
+        access_mode=AccessMode(request.producer_access_mode),
+        topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
+        connected_ms=session.broker.clock.now_ms(),
+        metadata={pair.key: pair.value for pair in request.metadata},
+    )
+
+
+def _check_wanted(opening: OpeningProducer) -> None:
+    if opening.is_abandoned:
+        raise ServiceNotReady("The producer was closed while it was being opened")
+
+
+def _succeed(session: Session, request: pb.CommandProducer, opened: OpenProducer, last_sequence_id: int = -1) -> None:
     session.answer(
         pb.BaseCommand.PRODUCER_SUCCESS,
-        pb.CommandProducerSuccess(request_id=request.request_id, producer_name=producer.name, last_sequence_id=-1),
+        pb.CommandProducerSuccess(
+            request_id=request.request_id,
+            producer_name=opened.producer.name,
+            last_sequence_id=last_sequence_id,
+            topic_epoch=opened.topic.epoch,
+            producer_ready=True,
+        ),
     )
+
+
+# --- messages ---------------------------------------------------------------------------------------
 
 
 def on_send(session: Session, command: bytes, payload: bytes) -> None:
     """A frame with a body: a SEND, or a broken protocol."""
     fields = decode_send(command)
     if fields is None:
-        fields = _decode_other_send(command)
+        _on_unusual_send(session, command, payload)
+        return
     producer_id, sequence_id, messages, highest_sequence_id = fields
     opened = session.producers.get(producer_id)
     if opened is None:
-        raise BadCommand(f"SEND for producer {producer_id}, which is not open on this connection")
+        _on_stray_send(session, producer_id)
+        return
+    size = len(payload)
+    session.connection.take_publish_bytes(size)
     try:
         check_intact(payload)
         opened.topic.publish(opened.producer, sequence_id, highest_sequence_id, messages, payload)
     except MagnetarError as error:
-        session.connection.send(commands.send_error(producer_id, sequence_id, codes_of(error).server_error, str(error)))
-        return
-    session.connection.take_publish_bytes(len(payload))
+        _refuse_send(session, producer_id, sequence_id, size, error)
 
 
-def _decode_other_send(data: bytes) -> SendFields:
+def _on_unusual_send(session: Session, data: bytes, payload: bytes) -> None:
+    """A SEND with more than the usual fields: batches, chunks, markers, and what only other brokers send."""
     command = commands.parse(data, Sender.CLIENT)
     if command.type != pb.BaseCommand.SEND:
         raise BadCommand(f"{commands.name_of(command)} came with a message")
     send = command.send
-    return send.producer_id, send.sequence_id, send.num_messages, send.highest_sequence_id
+    opened = session.producers.get(send.producer_id)
+    if opened is None:
+        _on_stray_send(session, send.producer_id)
+        return
+    size = len(payload)
+    session.connection.take_publish_bytes(size)
+    try:
+        if send.HasField("message_id"):
+            raise NotSupported("Only shadow topic supports sending messages with messageId")
+        if send.HasField("txnid_most_bits") and send.HasField("txnid_least_bits"):
+            raise NotSupported("Transactions are not enabled")
+        check_intact(payload)
+        opened.topic.publish(
+            opened.producer,
+            send.sequence_id,
+            # One that is below the first is no range; the official broker ignores it too.
+            send.highest_sequence_id if send.highest_sequence_id >= send.sequence_id else 0,
+            send.num_messages,
+            payload,
+            is_chunk=send.is_chunk,
+            is_marker=send.marker,
+        )
+    except MagnetarError as error:
+        _refuse_send(session, send.producer_id, send.sequence_id, size, error)
+
+
+def _on_stray_send(session: Session, producer_id: int) -> None:
+    """Dropped if the broker has just closed that producer: its client sends it again. Else the protocol is broken."""
+    if not session.is_connected:
+        raise BadCommand("SEND came before CONNECT")
+    if not session.closed_producers.knows(producer_id, session.connection.now_s()):
+        raise BadCommand(f"SEND for producer {producer_id}, which is not open on this connection")
+
+
+def _refuse_send(session: Session, producer_id: int, sequence_id: int, size: int, error: MagnetarError) -> None:
+    session.connection.budget.give_back(size)
+    session.connection.send(commands.send_error(producer_id, sequence_id, codes_of(error).server_error, str(error)))
+
+
+# --- closing ----------------------------------------------------------------------------------------
 
 
 async def close_producer(session: Session, request: pb.CommandCloseProducer) -> None:
     """Answered when the producer's last message is stored, so that no receipt comes after it."""
-    opened = session.producers.get(request.producer_id)
+    producer_id = request.producer_id
+    opening = session.opening_producers.pop(producer_id, None)
+    if opening is not None:
+        opening.abandon()
+    session.closed_producers.forget(producer_id)
+    opened = session.producers.get(producer_id)
     if opened is not None:
         producer = opened.producer
         if producer.pending:
             await _drained(producer)
         opened.topic.remove_producer(producer)
-    if session.producers.get(request.producer_id) is opened:
-        session.producers.pop(request.producer_id, None)
+        if session.producers.get(producer_id) is opened:
+            del session.producers[producer_id]
     session.succeed(request.request_id)
 
 
 async def _drained(producer: Producer) -> None:
     """Wait until every message of this producer is stored or refused."""
     drained = asyncio.Event()
-    producer.on_drained = drained.set
+    producer.on_drained.append(drained.set)
     await drained.wait()

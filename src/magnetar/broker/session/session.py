@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf.message import Message
 
+from magnetar.broker.closed_producers import ClosedProducers
 from magnetar.broker.consumer import Consumer, Delivery
 from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_watches import TopicWatch
 from magnetar.errors import BadCommand, MagnetarError, NotSupported, PeerFault
 from magnetar.runtime.disk import Buffer
 from magnetar.runtime.tasks import Tasks
@@ -62,6 +64,21 @@ class OpenProducer(NamedTuple):
     receipts: ReceiptEncoder
 
 
+class OpeningProducer:
+    """A PRODUCER that is being carried out; the client may close it, or be gone, before it is done."""
+
+    __slots__ = ("is_abandoned", "on_abandoned")
+
+    def __init__(self) -> None:
+        self.is_abandoned = False
+        self.on_abandoned: Callable[[], None] | None = None
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
+        if self.on_abandoned is not None:
+            self.on_abandoned()
+
+
 class Serving(NamedTuple):
     """How a command is served: at once by a hot function, or as a task by a cold coroutine."""
 
@@ -80,7 +97,12 @@ class Session:
     ) -> None:
         self.broker = broker
         self.connection = connection
-        self.producers: dict[int, OpenProducer | None] = {}
+        self.producers: dict[int, OpenProducer] = {}
+        self.opening_producers: dict[int, OpeningProducer] = {}
+        self.closed_producers = ClosedProducers(
+            broker.settings.closed_producers_kept_max, float(broker.settings.keep_alive_interval_s)
+        )
+        self.topic_watches: dict[int, TopicWatch] = {}
         self.consumers: dict[int, OpenConsumer | None] = {}
         self.is_connected = False
         self.protocol_version = 0
@@ -112,14 +134,18 @@ class Session:
             self.refuse(command, error)
 
     def on_connection_lost(self) -> None:
+        for opening in list(self.opening_producers.values()):
+            opening.abandon()
         for open_producer in self.producers.values():
-            if open_producer is not None:
-                open_producer.topic.remove_producer(open_producer.producer)
+            open_producer.topic.remove_producer(open_producer.producer)
+        for watch in self.topic_watches.values():
+            watch.close()
         for open_consumer in self.consumers.values():
             if open_consumer is not None:
                 self.leave(open_consumer)
         self.producers.clear()
         self.consumers.clear()
+        self.topic_watches.clear()
 
     def on_writable(self) -> None:
         for open_consumer in list(self.consumers.values()):
@@ -148,8 +174,18 @@ class Session:
         self.connection.budget.give_back(size)
         if not producer.is_closed:
             opened = self.producers[producer.producer_id]
-            assert opened is not None
             self.connection.send(opened.receipts.encode(ledger_id, first_entry_id, receipts))
+
+    def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest_sequence_id: int, size: int) -> None:
+        self.connection.budget.give_back(size)
+        if not producer.is_closed:
+            receipt = pb.CommandSendReceipt(
+                producer_id=producer.producer_id,
+                sequence_id=sequence_id,
+                highest_sequence_id=highest_sequence_id,
+                message_id=pb.MessageIdData(ledgerId=commands.REQUEST_ID_NONE, entryId=commands.REQUEST_ID_NONE),
+            )
+            self.answer(pb.BaseCommand.SEND_RECEIPT, receipt)
 
     def send_refusal(self, producer: Producer, sequence_id: int, size: int, error: MagnetarError) -> None:
         self.connection.budget.give_back(size)
@@ -157,8 +193,21 @@ class Session:
             code = codes_of(error).server_error
             self.connection.send(commands.send_error(producer.producer_id, sequence_id, code, str(error)))
 
+    def hold_back(self, seconds: float) -> None:
+        self.connection.hold_back(seconds)
+
+    async def is_alive(self) -> bool:
+        if await self.connection.answers():
+            return True
+        self.on_connection_lost()
+        return False
+
     def disconnect_producer(self, producer: Producer) -> None:
-        self.producers.pop(producer.producer_id, None)
+        opened = self.producers.get(producer.producer_id)
+        if opened is None or opened.producer is not producer:
+            return
+        del self.producers[producer.producer_id]
+        self.closed_producers.remember(producer.producer_id, self.connection.now_s())
         closing = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=commands.REQUEST_ID_NONE)
         self.answer(pb.BaseCommand.CLOSE_PRODUCER, closing)
 

@@ -9,7 +9,7 @@ Decides.
 from collections.abc import Mapping
 from typing import Final
 
-from magnetar.broker.session import connect, consume, lookup, produce
+from magnetar.broker.session import connect, consume, lists, lookup, produce
 from magnetar.broker.session.session import Serving
 from magnetar.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -19,6 +19,9 @@ SERVED: Final[Mapping[int, Serving]] = {
     BaseCommand.PONG: Serving(hot=connect.on_pong),
     BaseCommand.PARTITIONED_METADATA: Serving(cold=lookup.partitioned_metadata),
     BaseCommand.LOOKUP: Serving(cold=lookup.lookup),
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: Serving(cold=lists.topics_of_namespace),
+    BaseCommand.WATCH_TOPIC_LIST: Serving(cold=lists.watch_topic_list),
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: Serving(cold=lists.watch_topic_list_close),
     BaseCommand.PRODUCER: Serving(cold=produce.open_producer),
     BaseCommand.CLOSE_PRODUCER: Serving(cold=produce.close_producer),
     BaseCommand.SUBSCRIBE: Serving(cold=consume.subscribe),
