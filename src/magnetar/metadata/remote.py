@@ -159,7 +159,7 @@ class RemoteStore(MetadataStore):
             watches_max=settings.watches_max,
             path_bytes_max=settings.path_bytes_max,
         )
-        self._tasks = Tasks(f"metadata {host}:{port}", lambda name, error: None, tasks_max=2)
+        self._tasks = Tasks(f"metadata {host}:{port}", self._on_crash, tasks_max=2)
         self._link: _Link | None = None
         self._session = Welcome(0, NEW_SESSION, settings.session_timeout_ms)
         self._lost = False
@@ -300,6 +300,13 @@ class RemoteStore(MetadataStore):
             self._watches.on_session(SessionEvent.RECONNECTED)
         for prefix in self._prefixes:
             self._watches.on_changes((Change(ChangeKind.MODIFIED, prefix), Change(ChangeKind.CHILDREN_CHANGED, prefix)))
+
+    def _on_crash(self, name: str, error: BaseException) -> None:
+        """Nobody looks after the connection any more: the session cannot be kept, and its users must know."""
+        self._lost = True
+        if self._link is not None:
+            self._link.cut()
+        self._watches.on_session(SessionEvent.LOST)
 
     # --- leaves -------------------------------------------------------------------------------
 

@@ -13,11 +13,9 @@ from magnetar.errors import (
     Damaged,
     NotSupported,
 )
-from magnetar.metadata.embedded import EmbeddedStore
 from magnetar.runtime.simulated_disk import SimulatedDisk
-from magnetar.runtime.simulated_faults import DiskCall
 from magnetar.runtime.simulated_kernel import Image
-from tests.unit.metadata.embedded_rig import contents, files, on_disk, opened
+from tests.unit.metadata.embedded_rig import Life, Operation, Twin, contents, files, on_disk, opened
 
 # --- crashes ------------------------------------------------------------------------------------
 
@@ -178,94 +176,10 @@ def test_files_of_a_newer_version_are_refused_with_a_sentence_and_left_alone(kin
 # --- any crash, against a twin --------------------------------------------------------------------
 
 
-class Twin:
-    """A dict, and the state after each change that the store began."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, tuple[bytes, int]] = {}
-        self.states: list[dict[str, tuple[bytes, int]]] = [{}]
-        self.answered = 0
-
-    def put(self, name: str, value: bytes) -> int:
-        version = self.records[name][1] + 1 if name in self.records else 0
-        self.records[name] = (value, version)
-        return self._done()
-
-    def delete(self, name: str) -> int:
-        del self.records[name]
-        return self._done()
-
-    def _done(self) -> int:
-        self.states.append(dict(self.records))
-        return len(self.states) - 1
-
-    def on_recovered(self, found: dict[str, tuple[bytes, int]]) -> None:
-        """It must be the state after some change that is not before the last one answered."""
-        candidates = [number for number, state in enumerate(self.states) if state == found]
-        assert candidates, f"{found} is none of the states {self.states}"
-        assert candidates[-1] >= self.answered, f"change {self.answered} was answered, {candidates[-1]} recovered"
-        self.records = dict(found)
-        self.states, self.answered = [dict(found)], 0
-
-
-Operation = tuple[str, str, bytes]
 _operations = st.lists(
     st.tuples(st.sampled_from(["put", "put", "put", "delete"]), st.sampled_from("abcd"), st.binary(max_size=200)),
     max_size=12,
 )
-
-
-class Life:
-    """One process from start to crash: batches of concurrent changes until the n-th call to the disk."""
-
-    def __init__(self, disk: SimulatedDisk, twin: Twin, crash_after: int, power_loss: bool) -> None:
-        self.disk = disk
-        self.twin = twin
-        self.crash_at = disk.kernel.calls + crash_after
-        self.power_loss = power_loss
-        self.crashed = asyncio.Event()
-
-    def on_call(self, call: DiskCall) -> None:
-        if call.number == self.crash_at:
-            if self.power_loss:
-                self.disk.kernel.lose_power()
-            else:
-                self.disk.kernel.kill()
-            self.crashed.set()
-
-    async def change(self, store: EmbeddedStore, operation: Operation) -> None:
-        verb, name, value = operation
-        if verb == "delete" and name not in self.twin.records:
-            return
-        number = self.twin.put(name, value) if verb == "put" else self.twin.delete(name)
-        if verb == "put":
-            await store.put(f"/{name}", value)
-        else:
-            await store.delete(f"/{name}")
-        self.twin.answered = max(self.twin.answered, number)
-
-    async def live(self, batches: list[list[Operation]]) -> None:
-        store = await opened(self.disk, MetadataSettings(log_bytes_max=600, mark_delay_ms=0))
-        self.twin.on_recovered(await contents(store))
-        for batch in batches:
-            await asyncio.gather(*(self.change(store, operation) for operation in batch))
-            await asyncio.sleep(0)
-        await store.close()
-
-    async def run(self, batches: list[list[Operation]]) -> None:
-        self.disk.kernel.faults.on_call = self.on_call
-        living = asyncio.ensure_future(self.live(batches))
-        watching = asyncio.ensure_future(self.crashed.wait())
-        await asyncio.wait((living, watching), return_when=asyncio.FIRST_COMPLETED)
-        watching.cancel()
-        # Calls of a dead process never return: what it still does in its last moments is of no effect.
-        while not living.done():
-            living.cancel()
-            await asyncio.wait((living,), timeout=0)
-        self.disk.kernel.faults.on_call = None
-        if not self.crashed.is_set():
-            living.result()
-        self.disk.kernel.kill()
 
 
 @pytest.mark.feature("F-MD-01")
