@@ -16,6 +16,7 @@ from magnetar.ids import Position
 from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.managed_ledger.cursor_state import CursorState, words_of
 from magnetar.managed_ledger.cursor_store import CursorStore
+from magnetar.managed_ledger.ledger_record import refuse_own
 from magnetar.managed_ledger.parts import LogParts
 
 _log = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class Cursor:
         # Where mark-delete stands on disk: the only one that may justify deleting anything.
         self.saved_mark_delete = state.mark_delete
         self._saved_changes = state.changes
+        if store is not None:
+            store.saved_changes = state.changes
         self._saved_at_s = float("-inf")
         self._saving = asyncio.Lock()
         self._scheduled = store is None
@@ -192,6 +195,8 @@ class Cursor:
             await self._save()
 
     async def set_user_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the subscription's properties. BadName for those that are Magnetar's own."""
+        refuse_own(properties)
         if self._store is None:
             return
         async with self._saving:
@@ -252,10 +257,10 @@ class Cursor:
     def _took_over(self, store: CursorStore) -> None:
         self._saved_changes = store.saved_changes
         self._saved_at_s = self._loop.time()
-        moved = store.saved_mark_delete != self.saved_mark_delete
+        before = self.saved_mark_delete
         # A reset may have gone back while the write was on its way.
         self.saved_mark_delete = min(store.saved_mark_delete, self.state.mark_delete)
-        if moved:
+        if self.saved_mark_delete != before and self._log.ledgers.is_past_ledger(before, self.saved_mark_delete):
             self._on_saved()
 
     def _schedule(self) -> None:

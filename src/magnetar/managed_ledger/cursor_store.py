@@ -142,6 +142,8 @@ class CursorStore:
 
     async def close(self, snapshot: Snapshot) -> None:
         """Keep the state for the next owner: in the record when it fits, else in a closed cursor ledger."""
+        if self.ledger_id == NO_LEDGER and snapshot()[1] == self.saved_changes and not self._to_delete():
+            return
         if self._fits(snapshot()[0]):
             await self._save_in_record(snapshot)
         else:

@@ -10,10 +10,12 @@ from magnetar.managed_ledger.parts import LogParts
 
 
 class Cursors:
-    __slots__ = ("_log", "durable", "non_durable")
+    __slots__ = ("_log", "_near_end", "durable", "non_durable")
 
     def __init__(self, log: LogParts) -> None:
         self._log = log
+        # The cursor that was last found close to the end: most often it still is, and the others need no look.
+        self._near_end: Cursor | None = None
         self.durable: dict[str, Cursor] = {}
         self.non_durable: dict[Cursor, None] = {}
 
@@ -23,10 +25,15 @@ class Cursors:
     def is_tail_wanted(self) -> bool:
         """True when a cursor reads close enough to the end to find new entries still in memory."""
         lag_max = self._log.settings.cache_lag_entries_max
-        for cursor in self.durable.values():
-            if cursor.state.unread_entries <= lag_max:
+        near = self._near_end
+        if near is not None and not near.is_closed and near.state.unread_entries <= lag_max:
+            return True
+        for cursor in self.all():
+            if not cursor.is_closed and cursor.state.unread_entries <= lag_max:
+                self._near_end = cursor
                 return True
-        return any(cursor.state.unread_entries <= lag_max for cursor in self.non_durable)
+        self._near_end = None
+        return False
 
     def needed_from(self) -> Position:
         """The first position that a cursor close to the end has still to read; LATEST when there is no such cursor."""

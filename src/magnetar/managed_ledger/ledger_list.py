@@ -150,6 +150,13 @@ class LedgerList:
                 return Position(ledger_id, entries - 1)
         return self.before_first
 
+    def is_past_ledger(self, before: Position, after: Position) -> bool:
+        """True when a step from one position to a later one leaves a ledger behind: so that it may be let go."""
+        if after.ledger_id != before.ledger_id:
+            return True
+        span = self._spans.get(after.ledger_id)
+        return span is None or (span.closed_ms > 0 and after.entry_id >= span.entries - 1)
+
     def contains(self, position: Position) -> bool:
         span = self._spans.get(position.ledger_id)
         return span is not None and 0 <= position.entry_id < span.entries

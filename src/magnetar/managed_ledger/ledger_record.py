@@ -11,6 +11,7 @@ Decides.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from magnetar.errors import BadName
 from magnetar.ids import Position
 from magnetar.managed_ledger.ledger_list import LedgerList, LedgerSpan
 from magnetar.managed_ledger.record_format import decode_ledger_record
@@ -20,6 +21,15 @@ OWN_PREFIX: Final = "magnetar."
 _DELETING: Final = "magnetar.deleting"
 _DELETED: Final = "magnetar.deleted"
 _RESERVED: Final = "magnetar.reserved"
+
+
+def refuse_own(properties: Iterable[str]) -> None:
+    """BadName for a property that a user may not set."""
+    for name in properties:
+        if name.startswith(OWN_PREFIX):
+            raise BadName(
+                f"The property {name!r} cannot be set: names that begin with {OWN_PREFIX!r} are Magnetar's own"
+            )
 
 
 def ids_of(text: str) -> list[int]:

@@ -120,6 +120,30 @@ def test_an_ack_is_saved_without_being_asked(loop_run: RunOnLoop) -> None:
     loop_run(scenario())
 
 
+def test_an_idle_log_is_opened_and_closed_with_one_write_per_record(loop_run: RunOnLoop) -> None:
+    """Taking over is one write each; closing what did not change is none."""
+
+    async def scenario() -> None:
+        world = World()
+        owner = world.owner()
+        ledger = await owner.open()
+        cursor = await ledger.open_cursor("sub", initial="earliest")
+        positions = await publish(owner, 5)
+        cursor.ack(positions[2])
+        await owner.close()
+        again = world.owner()
+        await again.open()
+        await again.close()
+        writes = [path for operation, path in again.store.calls if operation != "get" and operation != "children"]
+        assert sorted(writes) == [f"/managed-ledgers/{NAME}", f"/managed-ledgers/{NAME}/sub"]
+        heir = world.owner()
+        assert (await heir.open()).cursors["sub"].is_acked(positions[2])
+        await heir.close()
+        world.check()
+
+    loop_run(scenario())
+
+
 @pytest.mark.feature("F-CUR-12")
 def test_a_full_cursor_ledger_is_replaced_and_deleted(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:

@@ -4,11 +4,12 @@
 Carries.
 """
 
+import asyncio
 from itertools import pairwise
 
 import pytest
 
-from magnetar.errors import ServiceNotReady, TopicNotFound, TopicTerminated
+from magnetar.errors import BadName, ServiceNotReady, TopicNotFound, TopicTerminated
 from magnetar.ids import EARLIEST, Position
 from tests.conftest import RunOnLoop
 from tests.unit.managed_ledger.owners import NAME, World, read_all
@@ -131,11 +132,18 @@ def test_properties_survive(loop_run: RunOnLoop) -> None:
         owner = world.owner()
         ledger = await owner.logs.open(NAME, owner.publisher, properties={"made": "by test"})
         assert ledger.properties == {"made": "by test"}
-        await ledger.set_properties({"a": "1", "b": "2"})
+        await ledger.set_properties({"a": "1", "b": "2", "c": "3"})
+        await asyncio.gather(ledger.update_properties({"a": None, "d": "4"}), ledger.update_properties({"b": "5"}))
+        for refused in (ledger.set_properties, ledger.update_properties):
+            with pytest.raises(BadName):
+                await refused({"magnetar.deleting": "1"})
+        with pytest.raises(BadName):
+            await ledger.open_cursor("sub", properties={"magnetar.deleted": "true"})
         await owner.close()
         again = world.owner()
         ledger = await again.open()
-        assert ledger.properties == {"a": "1", "b": "2"}
+        assert ledger.properties == {"b": "5", "c": "3", "d": "4"}
+        assert not ledger.cursors
         await again.close()
         world.check()
 
