@@ -119,7 +119,9 @@ class World:
         except SimTimeout as timeout:
             self._violations.append(Violation("I13 live", f"no end in sight {timeout}"))
         except Exception as error:
-            self._violations.append(Violation("scenario", f"ended with {_chain(error)}"))
+            exits = "; ".join(f"{name}: {_chain(exit)}" for name, exit in self.exits[-2:] if exit is not None)
+            after = f", after these processes ended: {exits}" if exits else ""
+            self._violations.append(Violation("scenario", f"ended with {_chain(error)}{after}"))
         finally:
             verdict = self._verdict(name)
             self._dispose()
