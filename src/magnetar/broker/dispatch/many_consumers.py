@@ -79,8 +79,10 @@ class ManyConsumersDispatcher(Dispatcher):
             self._counts.forget(position)
         holder = consumer if position in consumer.pending else self._holder(position)
         if holder is None:
+            # It waits to go out again, and was acknowledged after all: one more may be read in its place.
+            might_read = self.may_read()
             self._unqueue(position)
-            return False
+            return not might_read and self.may_read()
         was_blocked = self.is_blocked or holder.is_blocked_by_unacked()
         messages = holder.release(position)
         self._unacked -= messages

@@ -57,9 +57,11 @@ class Pump:
         self._timer_at_s = float("inf")
         # A read that was started before a rewind or a reset must not be dispatched after it.
         self._epoch = 0
+        self._read_epoch = 0
         # The read that is under way; one that was given up may still come back.
         self._read_number = 0
-        self._fruitless = 0
+        # Replays that were named and not taken.
+        self._in_vain: tuple[Position, ...] = ()
         self._messages_per_entry = 1.0
 
     @property
@@ -99,10 +101,12 @@ class Pump:
         """Read again from the first unacknowledged entry; what is being read now is not sent."""
         self._epoch += 1
         self._cursor.rewind()
+        self._sieve.on_rewound()
 
     def start_over(self) -> None:
         """The cursor was moved: nothing that was read, waits or is delayed counts any more."""
         self._epoch += 1
+        self._sieve.on_rewound()
         self.delayed.clear()
         if self.dispatcher is not None:
             self.dispatcher.clear()
@@ -127,10 +131,12 @@ class Pump:
             return False
         if dispatcher.replays(1):
             return True
+        if not dispatcher.may_read():
+            return False
         due_ms = self.delayed.next_due_ms
         if due_ms is not None and due_ms + 1000 * self.RETRY_S <= self._parts.clock.now_ms():
             return True
-        return dispatcher.may_read() and self.has_unread()
+        return self.has_unread()
 
     def check_liveness(self) -> bool:
         """True when the subscription was stuck; it is not any more."""
@@ -208,6 +214,7 @@ class Pump:
         if self.delayed.count and len(replays) < entries_max and dispatcher.may_read():
             due = self.delayed.pop_due(self._parts.clock.now_ms(), entries_max - len(replays))
             if due:
+                self._sieve.on_due(due)
                 dispatcher.enqueue(due)
                 replays = dispatcher.replays(entries_max)
         return replays
@@ -215,6 +222,8 @@ class Pump:
     def _start(self, reading: Callable[[int], Coroutine[Any, Any, None]]) -> None:
         self._reading_since_s = self._loop.time()
         self._read_number += 1
+        # Noted here, not by the task: it runs later, and reading may be rewound before.
+        self._read_epoch = self._epoch
         try:
             self._parts.tasks.start(reading(self._read_number), f"{self.name}: read")
         except OwnerClosed:
@@ -223,26 +232,24 @@ class Pump:
             self._again_later(self._read_number, error)
 
     async def _read_next(self, position: Position, entries_max: int, bytes_max: int, number: int) -> None:
-        epoch = self._epoch
         try:
             entries = await self._managed_ledger.read(position, entries_max=entries_max, bytes_max=bytes_max)
         except MagnetarError as error:
             self._again_later(number, error)
             return
         if self._came_back(number):
-            if epoch == self._epoch and self.dispatcher is not None and entries:
+            if self._read_epoch == self._epoch and self.dispatcher is not None and entries:
                 self._send_new(self.dispatcher, entries)
             self.wake()
 
     async def _read_replays(self, positions: Sequence[Position], bytes_max: int, number: int) -> None:
-        epoch = self._epoch
         try:
             entries = await replay_reads.read(self._managed_ledger, positions, bytes_max)
         except MagnetarError as error:
             self._again_later(number, error)
             return
         if self._came_back(number):
-            if epoch == self._epoch and self.dispatcher is not None:
+            if self._read_epoch == self._epoch and self.dispatcher is not None:
                 self._send_replays(self.dispatcher, positions, entries)
             self.wake()
 
@@ -272,7 +279,9 @@ class Pump:
         settled = self._send(dispatcher, deliveries) if deliveries else 0
         if settled < len(deliveries):
             self._cursor.read_position = deliveries[settled].position
+            self._sieve.on_read()
             return settled > 0
+        self._sieve.on_read()
         if held_at is not None:
             # A filter of an ordered subscription said "not now": nothing behind it may pass.
             self._cursor.read_position = held_at
@@ -296,11 +305,11 @@ class Pump:
         if deliveries:
             self._send(dispatcher, deliveries)
         if gone or self.messages_out > messages_out or len(deliveries) < len(entries):
-            self._fruitless = 0
+            self._in_vain = ()
             return True
-        self._fruitless += 1
-        # One such round is fair: entries whose key was not known have found their queue.
-        if self._fruitless < 2:
+        # Once is fair: entries whose key was not known have found their queue, or a consumer filled up meanwhile.
+        if self._in_vain != tuple(positions):
+            self._in_vain = tuple(positions)
             return True
         self._parts.memory.fruitless_rounds += 1
         return False

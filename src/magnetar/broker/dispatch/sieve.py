@@ -6,7 +6,7 @@ Owned by a Pump. Acknowledges what no consumer will ever see, so that the cursor
 Decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from magnetar.broker.consumer import Delivery
 from magnetar.broker.delayed.delayed_index import DelayedIndex
@@ -16,21 +16,41 @@ from magnetar.broker.dispatch.parts import DispatchParts
 from magnetar.broker.entry_facts import EntryFacts
 from magnetar.errors import BadFrame
 from magnetar.ids import Position
+from magnetar.managed_ledger.acked_entries import AckedEntries
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry import Entry
 from magnetar.wire import message
 
 
 class Sieve:
-    __slots__ = ("_cursor", "_delayed", "_parts", "filters", "held_at")
+    __slots__ = ("_ahead", "_cursor", "_delayed", "_parts", "filters", "held_at")
 
     def __init__(self, cursor: Cursor, parts: DispatchParts, delayed: DelayedIndex) -> None:
         self._cursor = cursor
         self._parts = parts
         self._delayed = delayed
+        # Delayed entries that came due, and went out, before reading got to them.
+        self._ahead = AckedEntries()
         self.filters: tuple[EntryFilter, ...] = ()
         # Where an ordered subscription has to stop for now, because a filter said so.
         self.held_at: Position | None = None
+
+    def on_due(self, positions: Iterable[Position]) -> None:
+        """Delayed entries go out now; when reading gets to them it passes them over."""
+        read_position = self._cursor.read_position
+        for position in positions:
+            if position >= read_position:
+                self._ahead.add(*position)
+
+    def on_read(self) -> None:
+        """The read position moved on for good."""
+        if self._ahead.count:
+            ledger_id, entry_id = self._cursor.read_position
+            self._ahead.drop_ledgers_before(ledger_id)
+            self._ahead.drop_through(ledger_id, entry_id - 1)
+
+    def on_rewound(self) -> None:
+        self._ahead.clear()
 
     def visible(self, dispatcher: Dispatcher, entries: Sequence[Entry], *, again: bool = False) -> list[Delivery]:
         """Entries in their order; `again` when they were read before, and may be acknowledged meanwhile."""
@@ -41,8 +61,11 @@ class Sieve:
         mark_delete = state.mark_delete
         deliveries: list[Delivery] = []
         self.held_at = None
+        ahead = self._ahead if self._ahead.count and not again else None
         for entry in entries:
             position = entry.position
+            if ahead is not None and ahead.contains(*position):
+                continue
             facts = facts_of(entry)
             messages = facts.messages
             ack_set: Sequence[int] = ()

@@ -263,4 +263,4 @@ class KeySharedAgainstTwin(RuleBasedStateMachine):
 
 
 TestKeySharedAgainstTwin = KeySharedAgainstTwin.TestCase
-TestKeySharedAgainstTwin.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestKeySharedAgainstTwin.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
