@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts of stored entries: right for every shape, parsed once, and never more than the bound."""
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.broker.entry_facts import HASH_SLOTS, FactsTable, parse_facts, slot_of
+from magnetar.managed_ledger.entry import Entry
+from magnetar.wire import broker_entry, message
+from magnetar.wire.message_key import sticky_key
+from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
+
+
+def metadata(**fields: object) -> MessageMetadata:
+    return MessageMetadata(producer_name="p", sequence_id=7, publish_time=1, **fields)  # type: ignore[arg-type]
+
+
+def entry_of(fields: MessageMetadata, *, prefix: bytes = b"", checksum: bool = True, entry_id: int = 0) -> Entry:
+    body = b"".join(message.join(fields.SerializeToString(), b"payload"))
+    return Entry(1, entry_id, memoryview(prefix + (body if checksum else body[message.CHECKSUM_BYTES :])))
+
+
+@pytest.mark.parametrize("prefix", [b"", broker_entry.encode(1_700_000_000_000, 12)], ids=["bare", "with-index"])
+@pytest.mark.parametrize("checksum", [True, False])
+def test_the_facts_of_a_batch_a_chunk_a_marker_and_a_delayed_message(prefix: bytes, checksum: bool) -> None:
+    def facts(**fields: object) -> object:
+        return parse_facts(entry_of(metadata(**fields), prefix=prefix, checksum=checksum))
+
+    assert parse_facts(entry_of(metadata(), prefix=prefix, checksum=checksum)).message_start == len(prefix)
+    for fields, name, value in [
+        ({"num_messages_in_batch": 12}, "messages", 12),
+        ({}, "messages", 1),
+        ({"deliver_at_time": 99}, "deliver_at_ms", 99),
+        ({"marker_type": 0}, "is_marker", True),
+        ({}, "is_marker", False),
+        ({"uuid": "u", "chunk_id": 0, "num_chunks_from_msg": 2}, "chunk", ("u", False)),
+        ({"uuid": "u", "chunk_id": 1, "num_chunks_from_msg": 2}, "chunk", ("u", True)),
+        ({"uuid": "u", "chunk_id": 0, "num_chunks_from_msg": 1}, "chunk", None),
+    ]:
+        assert getattr(facts(**fields), name) == value
+
+
+@given(body=st.binary(max_size=40))
+def test_any_bytes_have_facts(body: bytes) -> None:
+    for prefix in (b"", b"\x0e\x02", b"\x0e\x01", b"\x0e\x02\x00\x00\x00\x02\x08\x01\x0e\x01"):
+        facts = parse_facts(Entry(1, 1, memoryview(prefix + body)))
+        assert facts.messages >= 1
+        assert 0 <= facts.message_start <= len(prefix + body)
+        assert 0 <= FactsTable().key_hash(Entry(1, 1, memoryview(prefix + body)), facts) < HASH_SLOTS
+
+
+def test_each_entry_is_parsed_once_however_many_ask_and_the_table_is_bounded() -> None:
+    table = FactsTable(entries_max=16)
+    entries = [entry_of(metadata(num_messages_in_batch=n + 1), entry_id=n) for n in range(40)]
+    for _ in range(100):
+        assert [table.of(entry).messages for entry in entries[:10]] == list(range(1, 11))
+    assert table.parsed == 10
+    for entry in entries:
+        table.of(entry)
+        assert len(table) <= 16
+
+
+def test_the_sticky_key_is_the_ordering_key_then_the_key_then_the_message_itself() -> None:
+    assert sticky_key(metadata(partition_key="k", ordering_key=b"o")) == b"o"
+    assert sticky_key(metadata(partition_key="k")) == b"k"
+    encoded = base64.b64encode(b"\xff\x00").decode()
+    assert sticky_key(metadata(partition_key=encoded, partition_key_b64_encoded=True)) == b"\xff\x00"
+    assert sticky_key(metadata(partition_key="not base 64", partition_key_b64_encoded=True))
+    assert sticky_key(metadata()) == b"p-7"
+    assert slot_of(b"k") == slot_of(b"k") < HASH_SLOTS
