@@ -14,6 +14,7 @@ from magnetar.errors import (
     NotSupported,
 )
 from magnetar.runtime.simulated_disk import SimulatedDisk
+from magnetar.runtime.simulated_faults import Call
 from magnetar.runtime.simulated_kernel import Image
 from tests.unit.metadata.embedded_rig import Life, Operation, Twin, contents, files, on_disk, opened
 
@@ -169,6 +170,34 @@ def test_files_of_a_newer_version_are_refused_with_a_sentence_and_left_alone(kin
         with pytest.raises(NotSupported, match=r"format version 2.*newer version"):
             await opened(disk)
         assert disk.kernel.image().files == newer
+
+    on_disk(check)
+
+
+def test_an_end_that_only_the_page_cache_knows_is_made_durable_before_it_is_built_upon() -> None:
+    """Killed between the write and the sync of the closing record; the power fails in the next life."""
+
+    async def check(disk: SimulatedDisk) -> None:
+        store = await opened(disk)
+        await store.put("/a", b"")
+        await store._tree.close_session(store._session)
+        disk.kernel.faults.on_call = lambda call: disk.kernel.kill() if call.call is Call.SYNC else None
+        async with asyncio.TaskGroup() as group:
+            closing = group.create_task(store._tree.close())
+            for _ in range(20):
+                await asyncio.sleep(0)
+            closing.cancel()
+        disk.kernel.faults.on_call = None
+        store = await opened(disk)
+        await store.put("/b", b"")
+        for seed in range(20):
+            image = disk.kernel.image()
+            disk.kernel.random.seed(seed)
+            disk.kernel.lose_power()
+            store = await opened(disk)
+            assert sorted(await contents(store)) == ["a", "b"]
+            await store._tree.abandon()
+            disk.kernel.restore(image)
 
     on_disk(check)
 
