@@ -65,6 +65,10 @@ class EntryReads:
             position = Position(found[-1].ledger_id, found[-1].entry_id + 1)
         return entries
 
+    def __len__(self) -> int:
+        """Ledgers that are open for reading."""
+        return len(self._readers)
+
     def close(self) -> None:
         for reader in self._readers.values():
             reader.close()

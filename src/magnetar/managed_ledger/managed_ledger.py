@@ -130,6 +130,11 @@ class ManagedLedger:
         """Entries from a position on, over as many ledgers as it takes: at least one, or none at the end of the log."""
         return await self._reads.read(position, entries_max=entries_max, bytes_max=bytes_max)
 
+    @property
+    def open_readers(self) -> int:
+        """Ledgers that are open for reading."""
+        return len(self._reads)
+
     # --- positions --------------------------------------------------------------------------------
 
     @property
