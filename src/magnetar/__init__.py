@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Magnetar: an Apache-Pulsar-compatible messaging and streaming platform.
 
-The names of the client are here, each loaded when it is first used, so that a command starts quickly. The asyncio client
+The names of the client are here, each loaded when first used, so that a command starts quickly. The asyncio client
 is `magnetar.Client`; the one for programs that block is `magnetar.blocking.Client`.
 """
 

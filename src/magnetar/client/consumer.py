@@ -124,11 +124,12 @@ class Consumer(Generic[T]):
             if self._options.receiver_queue_size == 0:
                 self._topics.ask_one()
             message = await self._queue.get()
-        try:
-            await self._schema.prepare(message)
-        except BaseException:
-            self._queue.put_back(message)
-            raise
+        if self._schema.needs_preparing:
+            try:
+                await self._schema.prepare(message)
+            except BaseException:
+                self._queue.put_back(message)
+                raise
         for interceptor in self._options.interceptors:
             message = interceptor.before_consume(self, message)
         return message

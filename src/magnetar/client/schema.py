@@ -31,6 +31,8 @@ class Schema(ABC, Generic[T]):
     """How values of one type become payloads."""
 
     info: SchemaInfo
+    needs_preparing = False
+    """Whether a message must be prepared before its value can be asked for."""
 
     @abstractmethod
     def encode(self, value: T) -> bytes:
