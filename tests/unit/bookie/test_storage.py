@@ -265,3 +265,26 @@ def test_a_read_error_is_unknown() -> None:
             assert await storage.read(1, 1) == packed(1, 1)
 
     run(scenario())
+
+
+@pytest.mark.feature("F-BP-09")
+def test_the_storage_can_say_how_it_is() -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk(), ROOMY) as storage:
+            await add_all(storage, 1, range(5))
+            await code_of_add(storage, packed(1, 5), key=b"wrong")
+            before = storage.stats()
+            assert (before.write_cache_entries, before.journal_queued_bytes, before.entry_logs) == (5, 0, 0)
+            assert before.adds_refused == {UNAUTHORIZED: 1}
+            assert before.journal_syncs > 0
+            await storage.checkpoint()
+            after = storage.stats()
+            assert (after.write_cache_entries, after.write_cache_bytes, after.entry_logs) == (0, 0, 1)
+            assert (after.checkpoints, after.entries_written_out, after.ledgers_in_memory) == (1, 5, 1)
+            await storage.read(1, 0)
+            await storage.read(1, 1)
+            assert (storage.stats().read_cache_hits, storage.stats().read_cache_misses) == (1, 1)
+            assert not after.is_read_only
+            assert not after.is_unsure
+
+    run(scenario())
