@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of topics: patterns, hashes as official clients compute them, and differences."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magnetar.broker.topic_list import ListView, TopicPattern, hash_of, is_system_topic
+from magnetar.errors import BadName
+from magnetar.names import TopicName
+
+
+def topics(*names: str) -> list[TopicName]:
+    return [TopicName.parse(name) for name in names]
+
+
+@pytest.mark.feature("B-12")
+def test_the_hash_is_the_one_that_official_clients_compute() -> None:
+    # Guava's crc32c of "persistent://public/default/a,persistent://public/default/b" and of nothing, as Java prints it.
+    assert hash_of([]) == "00000000"
+    assert hash_of(["123456789"]) == "839206e3"
+    assert hash_of(["b", "a"]) == hash_of(["a", "b"]) != hash_of(["a"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "is_match"),
+    [
+        ("public/default/t.*", "persistent://public/default/t1", True),
+        ("persistent://public/default/t.*", "persistent://public/default/t1", True),
+        ("persistent://public/default/t.*", "non-persistent://public/default/t1", True),
+        ("non-persistent://public/default/t.*", "persistent://public/default/t1", True),
+        ("public/default/t", "persistent://public/default/t1", False),
+        ("public/default/t", "persistent://public/default/t-partition-7", True),
+        ("public/default/t1|public/default/u", "persistent://public/default/u", True),
+        (".*", "persistent://any/where/x", True),
+    ],
+)
+def test_patterns_meet_names_without_domain_and_partition(pattern: str, name: str, is_match: bool) -> None:
+    assert TopicPattern(pattern).matches(TopicName.parse(name)) is is_match
+
+
+@pytest.mark.parametrize("pattern", ["(", "a(?=b)", r"(a)\1", "kafka://x/.*", "a{1,1001}{1,1001}"])
+def test_patterns_that_cannot_be_used_are_refused(pattern: str) -> None:
+    with pytest.raises(BadName, match="Topic pattern"):
+        TopicPattern(pattern)
+
+
+def test_a_pattern_made_to_backtrack_costs_nothing() -> None:
+    pattern = TopicPattern("(a+)+$")
+    assert not pattern.matches(TopicName.parse("persistent://a/a/" + "a" * 1_000 + "!"))
+
+
+@pytest.mark.feature("F-TOP-16")
+def test_what_brokers_make_for_themselves_is_not_shown() -> None:
+    for name in (
+        "persistent://public/default/__change_events",
+        "persistent://public/default/__change_events-partition-3",
+        "persistent://pulsar/system/transaction_coordinator_assign-partition-0",
+        "persistent://public/default/t-sub__transaction_pending_ack",
+    ):
+        assert is_system_topic(TopicName.parse(name)), name
+    assert not is_system_topic(TopicName.parse("persistent://public/default/__my_own"))
+
+
+def test_a_view_tells_differences_alone() -> None:
+    view = ListView(TopicPattern("public/default/t.*"), topics("t1", "u1"))
+    assert view.names == ["persistent://public/default/t1"]
+    assert not view.update(topics("t1"))
+    change = view.update(topics("t2", "u2"))
+    assert change == (["persistent://public/default/t2"], ["persistent://public/default/t1"])
+    assert view.hash == hash_of(["persistent://public/default/t2"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sets(st.integers(0, 8)), max_size=10))
+def test_differences_add_up_to_the_list(rounds: list[set[int]]) -> None:
+    view = ListView(TopicPattern(".*"), ())
+    known: set[str] = set()
+    for numbers in rounds:
+        change = view.update(topics(*(f"t{number}" for number in sorted(numbers))))
+        known = (known - set(change.deleted)) | set(change.new)
+        assert known == {f"persistent://public/default/t{number}" for number in numbers}
+        assert view.hash == hash_of(known)
