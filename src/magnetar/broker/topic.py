@@ -408,7 +408,7 @@ class Topic:
         self, producer: Producer, sequence_id: int, highest_sequence_id: int, size: int, verdict: Verdict
     ) -> None:
         """Acknowledge without storing, but never before what came earlier: clients take receipts in order."""
-        if not self._waiting and verdict is Verdict.DUPLICATE:
+        if not self._waiting:
             producer.link.send_duplicate_receipt(producer, sequence_id, highest_sequence_id, size)
             return
         due = self._settled + len(self._waiting)

@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One topic over real ledgers: receipts in order, dense indexes, deduplication that outlives its owner, limits."""
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+
+from magnetar.broker.deduplication_cursor import CURSOR
+from magnetar.broker.rate_limit import Rate
+from magnetar.broker.stored_message import stored_index
+from magnetar.broker.topic import Topic
+from magnetar.config.broker import BrokerSettings
+from magnetar.errors import (
+    BadPayload,
+    BadSequence,
+    MessageTooLarge,
+    NotSupported,
+    ServiceNotReady,
+    TopicBusy,
+    TopicNotFound,
+    TopicTerminated,
+)
+from magnetar.ids import EARLIEST
+from tests.unit.broker.publishers import Brokers, Client, body_of, producer_of, stored
+
+DEDUPLICATED = BrokerSettings(deduplication_enabled=True)
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(coroutine)
+
+
+def send(topic: Topic, producer: Any, sequence_id: int, highest: int = 0, messages: int = 1, **fields: Any) -> None:
+    body = body_of(producer.name, sequence_id, highest or None, **fields)
+    topic.publish(producer, sequence_id, highest, messages, body, is_chunk="uuid" in fields)
+
+
+async def indexes(topic: Topic) -> list[int]:
+    entries = await topic.managed_ledger.read(EARLIEST, entries_max=1_000, bytes_max=1 << 24)
+    return [stored_index(entry) for entry in entries]
+
+
+@pytest.mark.feature("F-ML-04", "F-ML-15")
+def test_receipts_come_in_order_and_indexes_are_dense_over_owners() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        await brokers.start()
+        topic = await brokers.topic()
+        clients = [Client(), Client()]
+        producers = [producer_of(client, f"p{number}") for number, client in enumerate(clients)]
+        for producer in producers:
+            await topic.add_producer(producer)
+        for number in range(40):
+            send(topic, producers[number % 3 % 2], number, messages=1 + number % 4)
+        for client in clients:
+            await client.until(lambda: sum(len(each.answers) for each in clients) == 40)
+            assert [sequence_id for _, sequence_id in client.answers] == sorted(client.positions)
+        expected = []
+        last = -1
+        for number in range(40):
+            last += 1 + number % 4
+            expected.append(last)
+        assert await indexes(topic) == expected
+        assert topic.messages_in == last + 1
+        await brokers.die()
+
+        await brokers.start()
+        topic = await brokers.topic()
+        producer = producer_of(clients[0], "p")
+        await topic.add_producer(producer)
+        send(topic, producer, 99)
+        await clients[0].until(lambda: ("stored", 99) in clients[0].answers)
+        assert topic.last_index == last + 1
+        await brokers.stop()
+
+    run(main())
+
+
+def test_bad_entries_are_refused_and_take_nothing() -> None:
+    async def main() -> None:
+        brokers = Brokers(BrokerSettings(message_bytes_max=1_000))
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        with pytest.raises(MessageTooLarge):
+            topic.publish(producer, 0, 0, 1, body_of() + b"x" * 1_000)
+        topic.publish(producer, 1, 0, 1, body_of() + b"x" * (1_000 - len(b"payload")))
+        for messages in (0, -1):
+            with pytest.raises(BadPayload):
+                topic.publish(producer, 2, 0, messages, body_of())
+        await client.until_answers(1)
+        assert topic.last_index == 0
+        assert client.answers == [("stored", 1)]
+        await brokers.stop()
+
+    run(main())
+
+
+@pytest.mark.feature("F-PROD-26")
+def test_duplicates_are_answered_in_their_turn_and_stored_once() -> None:
+    async def main() -> None:
+        brokers = Brokers(DEDUPLICATED)
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        send(topic, producer, 0)
+        await client.until_answers(1)
+        send(topic, producer, 5)
+        send(topic, producer, 0)
+        send(topic, producer, 5)
+        assert client.answers == [("stored", 0)], "a duplicate does not overtake"
+        await client.until_answers(4)
+        assert client.answers == [("stored", 0), ("stored", 5), ("again", 0), ("again", 5)]
+        send(topic, producer, 3)
+        assert client.answers[-1] == ("again", 3), "nothing is on its way: at once"
+        with pytest.raises(BadSequence):
+            send(topic, producer, 4, highest=8, messages=5)
+        send(topic, producer, 6, highest=8, messages=3)
+        await client.until_answers(6)
+        assert await stored(topic) == [("p", 0), ("p", 5), ("p", 6)]
+        assert topic.last_index == 4
+        assert producer.pending == 0
+        await brokers.stop()
+
+    run(main())
+
+
+@pytest.mark.feature("F-PROD-27", "F-PROD-29")
+@pytest.mark.parametrize("ending", ["die", "stop"])
+@pytest.mark.parametrize("interval", [3, 1_000])
+def test_the_next_owner_knows_every_id_that_is_stored(ending: str, interval: int) -> None:
+    async def main() -> None:
+        brokers = Brokers(BrokerSettings(deduplication_enabled=True, deduplication_entries_interval=interval))
+        last = {}
+        for generation in range(3):
+            await brokers.start()
+            topic = await brokers.topic()
+            client = Client()
+            for name in ("p", "q"):
+                producer = producer_of(client, name)
+                await topic.add_producer(producer)
+                assert await topic.last_sequence_id(name) == last.get(name, -1)
+                for sequence_id in range(generation * 10 + 5):
+                    send(topic, producer, sequence_id)
+                last[name] = generation * 10 + 4
+            await client.until_answers(2 * (generation * 10 + 5))
+            await (brokers.die() if ending == "die" else brokers.stop())
+        await brokers.start()
+        topic = await brokers.topic()
+        found = await stored(topic)
+        assert len(found) == len(set(found)) == 50
+        await brokers.stop()
+
+    run(main())
+
+
+def test_a_long_replay_saves_its_progress() -> None:
+    async def main() -> None:
+        brokers = Brokers(BrokerSettings(deduplication_enabled=True, deduplication_entries_interval=10_000))
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        for sequence_id in range(450):
+            send(topic, producer, sequence_id)
+        await client.until_answers(450)
+        await brokers.die()
+        await brokers.start(deduplication_entries_interval=100)
+        topic = await brokers.topic()
+        assert topic.managed_ledger.cursors[CURSOR].mark_delete.entry_id >= 299
+        assert await topic.last_sequence_id("p") == 449
+        await brokers.stop()
+
+    run(main())
+
+
+@pytest.mark.feature("F-PROD-21")
+def test_chunks_of_one_message_are_stored_once_as_a_group() -> None:
+    async def main() -> None:
+        brokers = Brokers(DEDUPLICATED)
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        for chunk_id in (0, 1):
+            send(topic, producer, 4, uuid="u", chunk_id=chunk_id, num_chunks_from_msg=3)
+        await client.until_answers(2)
+        await brokers.die()
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        assert await topic.last_sequence_id("p") == -1
+        for chunk_id in (1, 2, 2, 0):
+            send(topic, producer, 4, uuid="u", chunk_id=chunk_id, num_chunks_from_msg=3)
+        await client.until_answers(4)
+        assert client.answers == [("again", 4), ("stored", 4), ("again", 4), ("again", 4)]
+        assert len(await stored(topic)) == 3
+        assert await topic.last_sequence_id("p") == 4
+        await brokers.stop()
+
+    run(main())
+
+
+def test_deduplication_can_be_switched_while_messages_come() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        for sequence_id in (0, 1, 1):
+            send(topic, producer, sequence_id)
+        switching = asyncio.get_running_loop().create_task(topic.set_deduplication(True))
+        await asyncio.sleep(0)
+        send(topic, producer, 2)
+        await switching
+        assert topic.is_deduplicated
+        assert CURSOR in topic.managed_ledger.cursors
+        assert CURSOR not in topic.subscriptions
+        send(topic, producer, 3)
+        send(topic, producer, 3)
+        await client.until_answers(6)
+        assert client.answers[-1] == ("again", 3)
+        await topic.set_deduplication(False)
+        assert CURSOR not in topic.managed_ledger.cursors
+        send(topic, producer, 3)
+        await client.until_answers(7)
+        assert client.answers[-1] == ("stored", 3)
+        await brokers.stop()
+
+    run(main())
+
+
+def test_what_waits_for_an_append_that_fails_is_refused_and_the_retry_is_stored() -> None:
+    async def main() -> None:
+        brokers = Brokers(DEDUPLICATED)
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        send(topic, producer, 0)
+        await client.until_answers(1)
+        topic.publish(producer, 1, 0, 1, body_of("p", 1))
+        send(topic, producer, 1)
+        send(topic, producer, 0)
+        topic.on_append_failed(1, ServiceNotReady("fenced"))
+        assert client.answers == [("stored", 0), ("refused", 1), ("refused", 1), ("again", 0)]
+        assert topic.last_index == 0
+        assert producer.pending == 0
+        await brokers.die()
+        await brokers.start()
+        topic = await brokers.topic()
+        await topic.add_producer(producer_of(Client()))
+        assert await topic.last_sequence_id("p") in (0, 1)
+        await brokers.stop()
+
+    run(main())
+
+
+def test_random_resends_over_dying_brokers_are_stored_exactly_once() -> None:
+    async def main() -> None:
+        chance = Random(11)
+        brokers = Brokers(BrokerSettings(deduplication_enabled=True, deduplication_entries_interval=7))
+        acknowledged = -1
+        for _ in range(8):
+            await brokers.start()
+            topic = await brokers.topic()
+            client = Client()
+            producer = producer_of(client)
+            await topic.add_producer(producer)
+            start = max(0, acknowledged - chance.randrange(5))
+            for sequence_id in range(start, start + chance.randrange(1, 20)):
+                send(topic, producer, sequence_id)
+                if chance.random() < 0.3:
+                    send(topic, producer, max(0, sequence_id - chance.randrange(4)))
+            await client.until_answers(chance.randrange(1, 4) if chance.random() < 0.5 else 1)
+            acknowledged = max([acknowledged, *(sequence_id for _, sequence_id in client.answers)])
+            await brokers.die()
+        await brokers.start()
+        found = [sequence_id for _, sequence_id in await stored(await brokers.topic())]
+        assert found == sorted(set(found))
+        assert set(range(acknowledged + 1)) <= set(found)
+        await brokers.stop()
+
+    run(main())
+
+
+def test_a_producer_that_is_too_fast_is_held_back() -> None:
+    async def main() -> None:
+        brokers = Brokers(BrokerSettings(topic_publish_messages_per_s=10))
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        for sequence_id in range(9):
+            send(topic, producer, sequence_id)
+        assert client.held_back_s == 0.0
+        send(topic, producer, 9, messages=5)
+        assert 0.3 < client.held_back_s < 0.7
+        client.held_back_s = 0.0
+        topic.limit_publishing(Rate())
+        brokers.topics.limit_publishing(Rate(bytes=10))
+        send(topic, producer, 10)
+        assert client.held_back_s > 1.0
+        await brokers.stop()
+
+    run(main())
+
+
+@pytest.mark.feature("F-TOP-17")
+def test_a_terminated_topic_takes_no_more_and_says_so_after_a_restart_too() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        send(topic, producer, 0)
+        last = await topic.terminate()
+        assert client.positions[0] == last
+        assert client.disconnected == [producer]
+        assert await topic.terminate() == last
+        for _ in range(2):
+            with pytest.raises(TopicTerminated):
+                await topic.add_producer(producer_of(Client(), "late"))
+            await brokers.stop()
+            await brokers.start()
+            topic = await brokers.topic()
+        await brokers.stop()
+
+    run(main())
+
+
+@pytest.mark.feature("F-TOP-17")
+def test_deleting_waits_for_clients_unless_it_is_forced() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        topics = await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        send(topic, producer, 0)
+        await client.until_answers(1)
+        with pytest.raises(TopicBusy, match="1 producers"):
+            await topics.delete(topic.name)
+        await topics.delete(topic.name, force=True)
+        assert client.disconnected == [producer]
+        with pytest.raises(TopicNotFound):
+            await topics.delete(topic.name)
+        assert await brokers.world.existing_ledgers() == set()
+        fresh = await brokers.topic()
+        assert fresh is not topic
+        assert fresh.last_index == -1
+        await brokers.stop()
+
+    run(main())
+
+
+def test_subscriptions_are_limited_and_may_not_take_the_brokers_own_names() -> None:
+    async def main() -> None:
+        brokers = Brokers(BrokerSettings(subscriptions_per_topic_max=1))
+        await brokers.start()
+        topic = await brokers.topic()
+        for name in (CURSOR, "__compaction", "pulsar.repl.east"):
+            with pytest.raises(NotSupported, match="reserved"):
+                await topic.open_subscription(name, initial=EARLIEST)
+        await topic.open_subscription("one", initial=EARLIEST)
+        await topic.open_subscription("one", initial=EARLIEST)
+        with pytest.raises(NotSupported, match="maximum number of subscriptions"):
+            await topic.open_subscription("two", initial=EARLIEST)
+        await brokers.stop()
+
+    run(main())
