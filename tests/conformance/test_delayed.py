@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delayed messages as the official client sends and gets them: in time, in order of time, and after kill -9."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from tests.processes import StandaloneProcess
+
+QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+SHARED, KEY_SHARED = pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared
+TICK_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
+    with StandaloneProcess(tmp_path_factory.mktemp("standalone")) as process:
+        yield process
+
+
+@pytest.fixture
+def client(standalone: StandaloneProcess) -> Iterator[pulsar.Client]:
+    client = pulsar.Client(standalone.service_url, logger=QUIET)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return f"persistent://public/default/{request.node.name.replace('[', '-').replace(']', '')}"
+
+
+@pytest.mark.feature("F-DLY-01", "F-DLY-03", "F-DLY-05")
+@pytest.mark.parametrize("consumer_type", [SHARED, KEY_SHARED])
+def test_messages_arrive_in_the_order_of_their_times_and_never_early(
+    client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
+) -> None:
+    consumer = client.subscribe(topic, "s", consumer_type=consumer_type)
+    producer = client.create_producer(topic)
+    now_s = time.time()
+    producer.send(b"3", deliver_after=timedelta(seconds=2.0), partition_key="a")
+    producer.send(b"2", deliver_at=int((now_s + 1.0) * 1000), partition_key="b")
+    producer.send(b"1", partition_key="c")
+    arrivals = []
+    for _ in range(3):
+        message = consumer.receive(10_000)
+        arrivals.append((message.data(), time.time() - now_s))
+        consumer.acknowledge(message)
+    assert [data for data, _ in arrivals] == [b"1", b"2", b"3"]
+    for (_, arrived_s), due_s in zip(arrivals, (0.0, 1.0, 2.0), strict=True):
+        assert arrived_s > due_s - 0.005, "not before its time"
+
+
+@pytest.mark.feature("F-DLY-04")
+def test_an_exclusive_subscription_gets_delayed_messages_at_once(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(topic)
+    producer.send(b"later", deliver_after=timedelta(hours=1))
+    assert consumer.receive(10_000).data() == b"later"
+
+
+def test_a_message_that_is_due_already_comes_at_once(client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", consumer_type=SHARED)
+    client.create_producer(topic).send(b"past", deliver_at=1)
+    assert consumer.receive(10_000).data() == b"past"
+
+
+def test_two_subscriptions_delay_each_for_itself(client: pulsar.Client, topic: str) -> None:
+    first = client.subscribe(topic, "one", consumer_type=SHARED)
+    second = client.subscribe(topic, "two", consumer_type=SHARED)
+    client.create_producer(topic).send(b"m", deliver_after=timedelta(seconds=0.5))
+    assert first.receive(10_000).data() == b"m"
+    assert second.receive(10_000).data() == b"m"
+
+
+@pytest.mark.feature("F-DLY-06")
+def test_delayed_messages_survive_kill_9(tmp_path: Path, topic: str) -> None:
+    with StandaloneProcess(tmp_path) as process:
+        client = pulsar.Client(process.service_url, logger=QUIET)
+        consumer = client.subscribe(topic, "s", consumer_type=SHARED)
+        producer = client.create_producer(topic, batching_enabled=False)
+        due_ms = int(time.time() * 1000) + 4_000
+        for number in range(200):
+            producer.send_async(b"m-%d" % number, None, deliver_at=due_ms + (number % 7) * 10)
+        producer.flush()
+        with pytest.raises(pulsar.Timeout):
+            consumer.receive(100)
+        process.kill()
+        process.start()
+        got: set[bytes] = set()
+        while len(got) < 200:
+            message = consumer.receive(20_000)
+            assert time.time() * 1000 > due_ms - 5
+            got.add(message.data())
+            consumer.acknowledge(message)
+        client.close()
