@@ -148,7 +148,7 @@ class EntryBuilder:
         now: tuple[int, float],
         limit: int,
     ) -> Iterator[PendingSend]:
-        overhead = metadata.ByteSize() + len(self._name) + _CHUNK_METADATA_BYTES
+        overhead = len(metadata.SerializePartialToString()) + len(self._name) + _CHUNK_METADATA_BYTES
         size = max(1, limit - overhead)
         count = (len(payload) + size - 1) // size
         metadata.uuid = f"{self._name}-{outgoing.sequence_id}"

@@ -68,11 +68,12 @@ def messages_of(entry: DeliveredEntry, payload: Payload, ack_set: Sequence[int])
 
 
 def is_before_start(position: Position, batch_index: int, start: MessageId | None, *, inclusive: bool) -> bool:
-    """Whether a message lies before the place where a reader starts; brokers send the whole entry of the start."""
-    if start is None or start.ledger_id < 0:
+    """Whether a message is to be left out because reading begins after it: brokers send the whole entry of the start.
+
+    Only that entry is looked at. What lies before it comes only if somebody moved the subscription back.
+    """
+    if start is None or position != start.position:
         return False
-    if position != start.position:
-        return position < start.position
     if batch_index < 0 or start.batch_index < 0:
         return not inclusive
     return batch_index < start.batch_index if inclusive else batch_index <= start.batch_index

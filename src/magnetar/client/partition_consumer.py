@@ -41,7 +41,7 @@ from magnetar.errors import (
     TimedOut,
     TooManyRequests,
 )
-from magnetar.ids import MessageId, Position
+from magnetar.ids import LATEST_MESSAGE, MessageId, Position
 from magnetar.names import TopicName
 from magnetar.wire import commands
 from magnetar.wire.commands import Type
@@ -115,9 +115,14 @@ class PartitionConsumer:
     async def open(self) -> None:
         try:
             await self._link.open()
+            if self.start == LATEST_MESSAGE and self.start_inclusive:
+                # "Latest" with itself is the last message, which no request to subscribe can name.
+                last, _ = await self.last_message_id()
+                if last.entry_id >= 0:
+                    await self.seek(last)
         except BaseException:
+            await self.close()
             self._link.close()
-            self.state = step(self.state, State.FAILED)
             raise
 
     async def _attach(self, connection: Connection) -> None:
@@ -265,16 +270,12 @@ class PartitionConsumer:
         if self.acks.covers(position):
             self._owe(count)
             return []
-        kept = [one for one in messages if not self._is_before_start(entry, one.batch_index)]
-        if not kept:
-            self._owe(count)
-            return []
         assert entry.acks is not None
-        for one in messages:
-            if one not in kept:
-                entry.acks.ack(one.batch_index)
         self.acks.on_batch(position, entry.acks)
+        kept = [one for one in messages if not self._is_before_start(entry, one.batch_index)]
         self._owe(count - len(kept))
+        if not kept:
+            return []
         return self._unless_dead(kept)
 
     def _unless_dead(self, messages: list[Message[Any]]) -> list[Message[Any]]:
@@ -285,9 +286,11 @@ class PartitionConsumer:
         return messages
 
     def _is_before_start(self, entry: DeliveredEntry, batch_index: int) -> bool:
-        if self.options.durable:
-            return False
-        return is_before_start(entry.ledger_entry, batch_index, self.start, inclusive=self.start_inclusive)
+        is_before = is_before_start(entry.ledger_entry, batch_index, self.start, inclusive=self.start_inclusive)
+        if is_before and self.options.durable:
+            # Left out by a seek: it must not stay behind as a hole in what is acknowledged.
+            self.acks.add(MessageId(*entry.ledger_entry, entry.partition, batch_index))
+        return is_before
 
     def _decrypted(self, entry: DeliveredEntry, payload: bytes | memoryview) -> bytes | memoryview | None:
         """The readable payload; None if the entry is not to be seen. Raises CryptoFailed as the options say."""
@@ -369,10 +372,8 @@ class PartitionConsumer:
         self.acks.forget()
         self.redeliveries.clear()
         self.last_taken = None
-        if isinstance(target, MessageId):
-            self.start, self.start_inclusive = target, True
-        else:
-            self.start = None
+        self.start = target if isinstance(target, MessageId) else None
+        self.start_inclusive = self.options.start_message_id_inclusive
         self.has_ended = False
         if self._link.connection is connection:
             # This broker kept the consumer: what it sent before the seek, and at its end, is void.
