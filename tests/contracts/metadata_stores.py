@@ -187,6 +187,15 @@ class Seen(Generic[T]):
 
 SeenChanges = Seen[Change]
 
+
+async def watched(store: MetadataStore, prefix: str) -> SeenChanges:
+    """A watch that is certainly set: what was asked for later on the same session has been answered."""
+    seen = SeenChanges()
+    store.watch(prefix, seen)
+    await store.exists(prefix)
+    return seen
+
+
 PLACES: dict[str, type[Place]] = {
     "memory": MemoryPlace,
     "embedded": EmbeddedPlace,

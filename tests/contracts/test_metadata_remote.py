@@ -21,7 +21,7 @@ from magnetar.metadata.store import Change, ChangeKind, SessionEvent
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Call
-from tests.contracts.metadata_stores import Seen, SeenChanges
+from tests.contracts.metadata_stores import Seen, watched
 
 pytestmark = [pytest.mark.feature("F-MD-23")]
 
@@ -73,9 +73,8 @@ def test_a_session_and_its_records_outlive_a_restart_of_the_server(
         async with machine() as running:
             store = await running.client()
             events: Seen[SessionEvent] = Seen()
-            changes = SeenChanges()
             store.watch_session(events)
-            store.watch("/w", changes)
+            changes = await watched(store, "/w")
             await store.put("/mine", b"", ephemeral=True)
             await store.put("/w/kept", b"value")
             await running.stop(orderly=orderly)
@@ -89,6 +88,7 @@ def test_a_session_and_its_records_outlive_a_restart_of_the_server(
             assert record is not None
             assert record.ephemeral
             await changes.until_holds(Change(ChangeKind.CHILDREN_CHANGED, "/w"))
+            assert await store.exists("/w/kept")
             other = await running.client()
             await other.put("/w/new", b"")
             await changes.until_holds(Change(ChangeKind.CREATED, "/w/new"))
@@ -105,9 +105,8 @@ def test_a_silent_clients_session_ends_after_its_timeout_and_a_living_ones_does_
         async with machine() as running:
             silent, living = await running.client(), await running.client()
             events: Seen[SessionEvent] = Seen()
-            changes = SeenChanges()
             silent.watch_session(events)
-            living.watch("/", changes)
+            changes = await watched(living, "/")
             await silent.put("/silent", b"", ephemeral=True)
             await living.put("/living", b"", ephemeral=True)
             link = silent._link

@@ -10,7 +10,7 @@ import pytest
 
 from magnetar.errors import BadPath, BadVersion, HasChildren, NoRecord, SessionLost, ValueTooLarge
 from magnetar.metadata.store import MUST_NOT_EXIST, Change, ChangeKind, MetadataStore, SessionEvent
-from tests.contracts.metadata_stores import EXPIRING, PLACES, Place, Seen, SeenChanges
+from tests.contracts.metadata_stores import EXPIRING, PLACES, Place, Seen, SeenChanges, watched
 
 pytestmark = [pytest.mark.feature("F-MD-01")]
 
@@ -251,8 +251,7 @@ def test_an_ephemeral_record_ends_with_its_session(on_store: RunCheck) -> None:
         record = await other.get("/live/one")
         assert record is not None
         assert record.ephemeral
-        seen = SeenChanges()
-        other.watch("/live", seen)
+        seen = await watched(other, "/live")
         await owner.close()
         await seen.until_holds(Change(ChangeKind.DELETED, "/live/one"))
         await seen.until(lambda items: sum(change.kind is ChangeKind.DELETED for change in items) == 2)
@@ -302,8 +301,7 @@ def test_an_ephemeral_record_takes_no_children(on_store: RunCheck) -> None:
 def test_a_watch_tells_of_changes_at_the_prefix_and_below(on_store: RunCheck) -> None:
     async def check(place: Place) -> None:
         writer, reader = await place.session(), await place.session()
-        seen = SeenChanges()
-        reader.watch("/w", seen)
+        seen = await watched(reader, "/w")
         await writer.put("/w/a", b"")
         await seen.until_holds(
             Change(ChangeKind.CREATED, "/w"),
@@ -339,8 +337,7 @@ def test_a_watch_hears_nothing_of_others(on_store: RunCheck) -> None:
 def test_what_a_watch_tells_is_visible_already(on_store: RunCheck) -> None:
     async def check(place: Place) -> None:
         writer, reader = await place.session(), await place.session()
-        seen = SeenChanges()
-        reader.watch("/v", seen)
+        seen = await watched(reader, "/v")
         for number in range(20):
             seen.items.clear()
             await writer.put("/v/r", b"%d" % number)
@@ -394,10 +391,8 @@ def test_an_expired_session_is_told_loses_its_records_and_is_replaced(on_expirin
     async def check(place: Place) -> None:
         owner, other = await place.session(), await place.session()
         events: Seen[SessionEvent] = Seen()
-        changes, others_changes = SeenChanges(), SeenChanges()
         owner.watch_session(events)
-        owner.watch("/e", changes)
-        other.watch("/e", others_changes)
+        changes, others_changes = await watched(owner, "/e"), await watched(other, "/e")
         await owner.put("/e/owned", b"", ephemeral=True)
         await place.expire(owner)
         await events.until_holds(SessionEvent.LOST, SessionEvent.REESTABLISHED)

@@ -17,7 +17,7 @@ from magnetar.metadata.store import Change, ChangeKind, SessionEvent
 from magnetar.metadata.zookeeper import ZooKeeperStore
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.simulated_disk import SimulatedDisk
-from tests.contracts.metadata_stores import Seen, SeenChanges, ZooKeeperPlace
+from tests.contracts.metadata_stores import Seen, SeenChanges, ZooKeeperPlace, watched
 from tests.contracts.zookeeper_server import zookeeper_server
 
 pytestmark = [pytest.mark.feature("F-MD-02")]
@@ -31,9 +31,8 @@ def test_a_broken_connection_is_told_and_the_session_its_records_and_its_watches
             one, two = await place.session(), await place.session()
             assert isinstance(one, ZooKeeperStore)
             events: Seen[SessionEvent] = Seen()
-            changes = SeenChanges()
             one.watch_session(events)
-            one.watch("/w", changes)
+            changes = await watched(one, "/w")
             await one.put("/mine", b"", ephemeral=True)
             session = one._client.session
             one._client._kazoo._connection._socket.shutdown(socket.SHUT_RDWR)
@@ -42,6 +41,7 @@ def test_a_broken_connection_is_told_and_the_session_its_records_and_its_watches
             assert one._client.session == session
             # What may have been missed is told as a change of the prefix.
             await changes.until_holds(Change(ChangeKind.CHILDREN_CHANGED, "/w"))
+            assert not await one.exists("/w")
             await two.put("/w/after", b"")
             await changes.until_holds(Change(ChangeKind.CREATED, "/w/after"))
             assert await two.exists("/mine")

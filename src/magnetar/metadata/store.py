@@ -82,6 +82,8 @@ class MetadataStore(ABC):
     def watch(self, prefix: str, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Tell of changes at prefix or below it, on the loop, after they are visible; returns the call that ends it.
 
+        Set it, then read: every change that the read did not show is told. Without a read in between, what another
+        session changes at the same time may be missed.
         A change may be told late, twice, or merged with the next; it is never lost for good while the session lives.
         What happened while disconnected may be told as one change of the prefix itself, MODIFIED and CHILDREN_CHANGED.
         The watch outlives a lost session: after REESTABLISHED read again, what happened in between is not told.
