@@ -138,7 +138,7 @@ def test_duplicates_are_answered_in_their_turn_and_stored_once() -> None:
 def test_the_next_owner_knows_every_id_that_is_stored(ending: str, interval: int) -> None:
     async def main() -> None:
         brokers = Brokers(BrokerSettings(deduplication_enabled=True, deduplication_entries_interval=interval))
-        last = {}
+        last: dict[str, int] = {}
         for generation in range(3):
             await brokers.start()
             topic = await brokers.topic()

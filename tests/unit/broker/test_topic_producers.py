@@ -222,7 +222,7 @@ def test_an_epoch_that_cannot_be_saved_lets_no_one_in_and_the_next_one_can_come(
         async def fail(changes: object) -> None:
             raise ServiceNotReady("the store is away")
 
-        topic.managed_ledger.update_properties = fail  # type: ignore[method-assign, assignment]
+        topic.managed_ledger.update_properties = fail  # type: ignore[method-assign]
         outcomes: list[MagnetarError] = []
         try:
             await topic.add_producer(producer_of(Client(), "p", mode=EXCLUSIVE))
