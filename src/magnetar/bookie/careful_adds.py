@@ -14,6 +14,7 @@ from typing import Final
 
 from magnetar.bookie.add_runs import AddRuns
 from magnetar.bookie.held_adds import HeldAdd, HeldAdds
+from magnetar.bookie.ledger_state import MASTER_KEY_BYTES_MAX
 from magnetar.bookie.ledgers import Ledgers
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import Damaged
@@ -134,6 +135,7 @@ class CarefulAdds:
         return (
             add.ledger_id >= 0
             and add.entry_id >= 0
+            and len(add.master_key) <= MASTER_KEY_BYTES_MAX
             and METADATA_BYTES <= len(add.entry) <= self._entry_bytes_max
             and _IDS.unpack_from(add.entry) == (add.ledger_id, add.entry_id)
         )

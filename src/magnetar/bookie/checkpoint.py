@@ -104,7 +104,8 @@ class Checkpoints:
                 own = {ledger_id: state for ledger_id, state in states.items() if ledger_id % parts == part}
                 await directory.index.put_ledgers(own)
                 if deleted is not None:
-                    await directory.index.put_note(DELETED_NOTE, deleted)
+                    # As they are now: garbage collection may have stored newer ones meanwhile.
+                    await directory.index.put_note(DELETED_NOTE, self._table.tombstones())
                 if unsure is not None:
                     await directory.index.put_note(UNSURE_NOTE, unsure)
                 await directory.index.put_note(CHECKPOINT_NOTE, _NUMBER.pack(self.number))
@@ -136,7 +137,9 @@ class Checkpoints:
                 await asyncio.shield(future)
         finally:
             for future in durable:
-                future.cancel()
+                if not future.cancel() and not future.cancelled():
+                    # Told to everybody already; here it is only not left unread.
+                    future.exception()
         for journal, place in zip(journals, places, strict=True):
             await self.move_mark(journal, place)
         self._table.forget_idle(self._caches.ledger_ids())

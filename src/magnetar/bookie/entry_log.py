@@ -7,6 +7,7 @@ not fit are damage, never an absence. Does not know what is still alive in a log
 Carries.
 """
 
+import errno
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final
@@ -173,13 +174,15 @@ class EntryLogs:
         return self.checked(ledger_id, place, record)
 
     async def read_range(self, log_id: int, offset: int, length: int) -> bytes:
-        file = await self._opened(log_id)
         try:
+            file = await self._opened(log_id)
             return await file.read(offset, length)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise EntryUnknown(f"entry log {self._path(log_id)} cannot be read at {offset}: {error}") from error
+        finally:
+            await self._close_surplus()
 
     def checked(self, ledger_id: int, place: Place, record: bytes) -> bytes:
         """The entry in a record's bytes, or EntryUnknown."""
@@ -226,11 +229,12 @@ class EntryLogs:
         return await self._disk.file_size(self._path(log_id))
 
     async def remove(self, log_id: int) -> None:
+        # First of all nobody opens it any more.
+        self._log_ids.pop(log_id, None)
         file = self._open.pop(log_id, None)
         if file is not None:
             await file.close()
         await self._disk.remove(self._path(log_id))
-        self._log_ids.pop(log_id, None)
 
     async def close(self) -> None:
         while self._open:
@@ -241,25 +245,26 @@ class EntryLogs:
         return f"{self._directory}/{log_name(log_id)}"
 
     async def _opened(self, log_id: int) -> File:
+        """The file of a log. The caller reads at once: what is closed later waits for reads that have begun."""
         file = self._open.get(log_id)
         if file is not None:
             self._open.move_to_end(log_id)
             return file
-        try:
-            file = await self._disk.open(self._path(log_id))
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise EntryUnknown(f"entry log {self._path(log_id)} cannot be opened: {error}") from error
-        if log_id in self._open:
-            # Another read opened it meanwhile.
-            await file.close()
-            return self._open[log_id]
-        self._open[log_id] = file
+        if log_id not in self._log_ids:
+            raise FileNotFoundError(errno.ENOENT, "the entry log was removed", self._path(log_id))
+        file = await self._disk.open(self._path(log_id))
+        other = self._open.get(log_id)
+        if other is None and log_id in self._log_ids:
+            self._open[log_id] = file
+            return file
+        # Opened by another read, or removed, meanwhile.
+        await file.close()
+        return await self._opened(log_id)
+
+    async def _close_surplus(self) -> None:
         while len(self._open) > self._settings.open_entry_logs_max:
             _, oldest = self._open.popitem(last=False)
             await oldest.close()
-        return file
 
     async def _ledgers_map(self, log_id: int) -> dict[int, int] | None:
         file = await self._disk.open(self._path(log_id))

@@ -13,6 +13,9 @@ from typing import Final
 from magnetar.errors import Damaged
 from magnetar.wire.bookkeeper.codes import ReturnCode
 
+# BookKeeper's keys have 20 bytes.
+MASTER_KEY_BYTES_MAX: Final = 1024
+
 _VERSION: Final = 1
 _FIELDS: Final = Struct(">BBqH")
 _FENCED: Final = 1

@@ -13,9 +13,12 @@ from typing import Final
 from magnetar.bookie.journal import Journal
 from magnetar.bookie.journal_format import RecordKind
 from magnetar.bookie.ledger_directory import LedgerDirectory
-from magnetar.bookie.ledger_state import LedgerState, decode_state
+from magnetar.bookie.ledger_state import MASTER_KEY_BYTES_MAX, LedgerState, decode_state
 from magnetar.bookie.ledger_table import LedgerTable
-from magnetar.errors import Damaged, EntryUnknown, LedgerFenced, NoSuchLedger, WrongMasterKey
+from magnetar.errors import BadCommand, Damaged, EntryUnknown, LedgerFenced, NoSuchLedger, WrongMasterKey
+
+# An explicit confirmation is two numbers and a digest.
+CONFIRMATION_BYTES_MAX: Final = 4096
 
 _IDS: Final = Struct(">qq")
 _LEDGER_ID: Final = Struct(">q")
@@ -86,6 +89,8 @@ class Ledgers:
             state.fence_durable = True
 
     async def write_last_confirmed(self, ledger_id: int, entry_id: int, body: bytes, master_key: bytes) -> None:
+        if len(body) > CONFIRMATION_BYTES_MAX:
+            raise BadCommand(f"a confirmation of {len(body)} bytes is larger than {CONFIRMATION_BYTES_MAX}")
         state = await self._touched(ledger_id, master_key)
         journal = self.journal_of(ledger_id)
         if state.raise_explicit(entry_id, body):
@@ -94,6 +99,8 @@ class Ledgers:
         await journal.durable()
 
     async def _touched(self, ledger_id: int, master_key: bytes) -> LedgerState:
+        if ledger_id < 0 or len(master_key) > MASTER_KEY_BYTES_MAX:
+            raise BadCommand(f"ledger {ledger_id} with a master key of {len(master_key)} bytes is not possible")
         state = await self.state(ledger_id)
         if self.table.is_deleted(ledger_id):
             raise LedgerFenced(f"ledger {ledger_id} was deleted")

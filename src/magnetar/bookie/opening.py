@@ -32,6 +32,7 @@ from magnetar.wire.bookkeeper import cookie
 
 _IDS: Final = Struct(">qq")
 _LEDGER_ID: Final = Struct(">q")
+_KINDS: Final = frozenset(RecordKind)
 # What a record may carry beside an entry of the largest size: an id, a key.
 _PAYLOAD_MARGIN_BYTES: Final = 64 * 1024
 
@@ -192,6 +193,8 @@ class Opening:
         self.records_replayed += 1
         if record.kind == RecordKind.SEAL:
             return
+        if record.kind not in _KINDS:
+            raise Damaged(f"a journal record has kind {record.kind}: it was written by a newer version of Magnetar")
         (ledger_id,) = _LEDGER_ID.unpack_from(payload)
         if self.table.is_deleted(ledger_id):
             return

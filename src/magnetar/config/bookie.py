@@ -27,7 +27,7 @@ class BookieSettings:
     # A journal that rests so long is sealed: a broken record in it is then known to have been durable.
     journal_seal_delay_ms: int = 1_000
     # Bytes appended and not yet synced, per journal, before adds are held back.
-    journal_queue_bytes_max: int = 64 * MEBIBYTE
+    journal_queue_bytes_max: int = 16 * MEBIBYTE
 
     # Both halves together; each ledger directory shares it.
     write_cache_bytes_max: int = 64 * MEBIBYTE

@@ -8,14 +8,16 @@ from random import Random
 import pytest
 
 from magnetar.errors import (
+    BadCommand,
     NoSuchEntry,
+    NoSuchLedger,
     WrongMasterKey,
 )
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Call, Latency
 from tests.unit.bookie.benches import KEY, OK, SMALL, Answers, add_all, bench, code_of_add, opened, packed, run
 
-UNAUTHORIZED, FENCED = 102, 104
+BAD_REQUEST, UNAUTHORIZED, FENCED = 100, 102, 104
 
 
 def test_a_fence_refuses_adds_but_not_recovery_adds() -> None:
@@ -138,3 +140,19 @@ def test_an_explicit_last_confirmed_is_durable_when_it_is_answered() -> None:
     run(scenario(disk))
     disk.kernel.lose_power()
     run(after(disk))
+
+
+def test_impossible_keys_ledgers_and_bodies_are_refused_before_they_are_written() -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk()) as storage:
+            with pytest.raises(BadCommand):
+                await storage.fence(1, bytes(2000))
+            with pytest.raises(BadCommand):
+                await storage.fence(-5, KEY)
+            with pytest.raises(BadCommand):
+                await storage.write_last_confirmed(1, 0, bytes(100_000), KEY)
+            assert await code_of_add(storage, packed(1, 0), key=bytes(2000)) == BAD_REQUEST
+            with pytest.raises(NoSuchLedger):
+                await storage.read(1, 0)
+
+    run(scenario())
