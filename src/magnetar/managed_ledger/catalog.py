@@ -9,7 +9,7 @@ Carries.
 
 from typing import Final, NamedTuple
 
-from magnetar.errors import BadVersion, NoRecord, OutcomeUnknown
+from magnetar.errors import BadVersion, MetadataError, NoRecord, OutcomeUnknown
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 from magnetar.names import decode_name, encode_name
 
@@ -32,14 +32,14 @@ class GuardedRecord:
     def __init__(self, store: MetadataStore, path: str, version: int = MUST_NOT_EXIST) -> None:
         self._store = store
         self._path = path
-        # Bytes that may have been written although no answer came.
-        self._unsure: bytes | None = None
+        # Values that may stand one version on although no answer came: it was lost, or no one waited for it any more.
+        self._unsure: list[bytes] = []
         self.version = version
 
     async def read(self) -> Versioned | None:
         """The record as it is now; later writes replace this version."""
         record = await self._store.get(self._path)
-        self._unsure = None
+        self._unsure = []
         if record is None:
             self.version = MUST_NOT_EXIST
             return None
@@ -49,21 +49,25 @@ class GuardedRecord:
     async def write(self, value: bytes) -> None:
         """Replace the known version. BadVersion when another owner has written; OutcomeUnknown when no one can say."""
         for _ in range(_TRIES_MAX):
+            doubtful = self._unsure
+            self._unsure = [*doubtful, value]
             try:
                 stored = await self._store.put(self._path, value, expected_version=self.version)
             except OutcomeUnknown:
-                self._unsure = value
                 continue
             except BadVersion:
-                if self._unsure is None or not await self._was_carried_out():
+                self._unsure = doubtful
+                found = await self._carried_out() if doubtful else None
+                if found is None:
                     raise
-                if self._unsure == value:
-                    self._unsure = None
+                if found == value:
                     return
-                self._unsure = None
                 continue
+            except MetadataError:
+                self._unsure = doubtful
+                raise
             self.version = stored.version
-            self._unsure = None
+            self._unsure = []
             return
         raise OutcomeUnknown(f"The metadata store did not say whether {self._path} was written")
 
@@ -79,13 +83,14 @@ class GuardedRecord:
             return
         raise OutcomeUnknown(f"The metadata store did not say whether {self._path} was deleted")
 
-    async def _was_carried_out(self) -> bool:
-        """True when the write whose answer was lost is there; its version is then known."""
+    async def _carried_out(self) -> bytes | None:
+        """Which of the writes without an answer is there; its version is then known and nothing is unsure any more."""
         record = await self._store.get(self._path)
-        if record is None or record.version != self.version + 1 or record.value != self._unsure:
-            return False
+        if record is None or record.version != self.version + 1 or record.value not in self._unsure:
+            return None
         self.version = record.version
-        return True
+        self._unsure = []
+        return record.value
 
 
 class Catalog:

@@ -9,9 +9,9 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from magnetar.errors import BadVersion, LedgerFenced, MagnetarError, OwnerClosed, TooManyRequests
+from magnetar.errors import BadVersion, LedgerFenced, MagnetarError, OwnerClosed, PersistenceFailed, TooManyRequests
 from magnetar.ids import Position
 from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.managed_ledger.cursor_state import CursorState, words_of
@@ -200,7 +200,7 @@ class Cursor:
         if self._store is None:
             return
         async with self._saving:
-            await self._store.set_user_properties(properties)
+            await self._in_time(self._store.set_user_properties(properties))
 
     async def set_properties(self, properties: Mapping[str, int]) -> None:
         """Replace the numbers that are saved with the position, and save."""
@@ -217,7 +217,7 @@ class Cursor:
         try:
             if self._store is not None:
                 async with self._saving:
-                    await self._store.close(self._snapshot)
+                    await self._in_time(self._store.close(self._snapshot))
                     self._took_over(self._store)
         finally:
             self._is_closed = True
@@ -247,12 +247,22 @@ class Cursor:
         if store is None or self.is_saved or self._is_closed:
             return
         try:
-            await store.save(self._snapshot)
+            await self._in_time(store.save(self._snapshot))
         except (BadVersion, LedgerFenced) as error:
             fenced = LedgerFenced(f"Cursor {self.name} of {self._log.name} has another owner now: {error}")
             self._log.on_fenced(fenced)
             raise fenced from error
         self._took_over(store)
+
+    async def _in_time(self, step: Awaitable[None]) -> None:
+        """No one waits for a store or a bookie for ever; what was sent may still be carried out."""
+        timeout_ms = self._log.settings.append_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await step
+        except TimeoutError as error:
+            text = f"Cursor {self.name} of {self._log.name} could not be saved within {timeout_ms} ms"
+            raise PersistenceFailed(text) from error
 
     def _took_over(self, store: CursorStore) -> None:
         self._saved_changes = store.saved_changes

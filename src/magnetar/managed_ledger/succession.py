@@ -76,7 +76,7 @@ class Succession:
         """Let the next ledger take the appends while the full one drains. Without a next one the full one goes on."""
         full = self._appender.current
         try:
-            following = await self._create()
+            following = await self._in_time(self._create, self._deadline_s())
         except MagnetarError as error:
             _log.warning("%s: no new ledger, the full one goes on: %s", self._log.name, error)
             self._appender.postpone_rollover()
@@ -225,20 +225,28 @@ class Succession:
     async def _insist(self, step: Callable[[], Awaitable[Result]]) -> Result:
         """Try a step again while its error says that this can help, for as long as appends may wait."""
         settings = self._log.settings
-        until_s = self._loop.time() + settings.append_timeout_ms / 1000
+        until_s = self._deadline_s()
         delay_s = settings.retry_delay_ms / 1000
         while True:
             try:
-                async with asyncio.timeout_at(until_s):
-                    return await step()
-            except TimeoutError as error:
-                raise PersistenceFailed(f"{self._log.name}: no answer for {settings.append_timeout_ms} ms") from error
+                return await self._in_time(step, until_s)
             except MagnetarError as error:
                 if not error.retryable or self._loop.time() + delay_s >= until_s:
                     raise
                 _log.info("%s: trying again in %.1f s: %s", self._log.name, delay_s, error)
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, settings.retry_delay_max_ms / 1000)
+
+    async def _in_time(self, step: Callable[[], Awaitable[Result]], until_s: float) -> Result:
+        try:
+            async with asyncio.timeout_at(until_s):
+                return await step()
+        except TimeoutError as error:
+            timeout_ms = self._log.settings.append_timeout_ms
+            raise PersistenceFailed(f"{self._log.name}: no answer for {timeout_ms} ms") from error
+
+    def _deadline_s(self) -> float:
+        return self._loop.time() + self._log.settings.append_timeout_ms / 1000
 
     def _give_up(self, error: MagnetarError) -> None:
         if isinstance(error, BadVersion):

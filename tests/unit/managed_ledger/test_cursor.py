@@ -8,13 +8,15 @@ import asyncio
 
 import pytest
 
-from magnetar.errors import BadPosition, LedgerFenced, SubscriptionNotFound
+from magnetar.errors import BadPosition, LedgerFenced, PersistenceFailed, SubscriptionNotFound
 from magnetar.ids import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_record import CursorRecord
+from magnetar.metadata.store import MetadataStore, Stored
 from magnetar.wire.bookkeeper.codes import ReturnCode
 from tests.conftest import RunOnLoop
 from tests.unit.ledger.cluster import settle
+from tests.unit.ledger.faulty_store import FaultyStore
 from tests.unit.managed_ledger.owners import NAME, Owner, World
 
 
@@ -114,6 +116,58 @@ def test_an_ack_is_saved_without_being_asked(loop_run: RunOnLoop) -> None:
         again = world.owner()
         ledger = await again.open()
         assert ledger.cursors["sub"].mark_delete == position
+        await again.close()
+        world.check()
+
+    loop_run(scenario())
+
+
+class SilentStore(FaultyStore):
+    """Carries out what it is asked to write, and does not answer until it is told to."""
+
+    def __init__(self, inner: MetadataStore) -> None:
+        super().__init__(inner)
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def put(
+        self,
+        path: str,
+        value: bytes,
+        *,
+        expected_version: int | None = None,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> Stored:
+        stored = await super().put(
+            path, value, expected_version=expected_version, ephemeral=ephemeral, sequential=sequential
+        )
+        await self.answers.wait()
+        return stored
+
+
+def test_a_store_that_falls_silent_delays_a_save_and_costs_no_ownership(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        world = World(append_timeout_ms=50, cursor_flush_interval_ms=60_000)
+        store = SilentStore(world.cluster.tree.open_session())
+        owner = Owner(world, "patient", world.settings, store=store)
+        ledger = await owner.open()
+        cursor = await ledger.open_cursor("sub", initial="earliest")
+        positions = await publish(owner, 5)
+        cursor.ack(positions[0])
+        store.answers.clear()
+        with pytest.raises(PersistenceFailed):
+            await cursor.flush()
+        assert cursor.saved_mark_delete < positions[0]
+        store.answers.set()
+        cursor.ack(positions[1])
+        await cursor.flush()
+        assert cursor.saved_mark_delete == positions[1]
+        assert not owner.publisher.failures
+        await owner.die()
+        again = world.owner()
+        ledger = await again.open()
+        assert ledger.cursors["sub"].mark_delete == positions[1]
         await again.close()
         world.check()
 
