@@ -10,6 +10,7 @@ Carries.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Sequence
@@ -272,9 +273,11 @@ class LedgerWriter:
         """A writer that appends tells its last add confirmed with each entry; an idle one must say it."""
         confirmed = self._window.confirmed
         if self.last_add_pushed == self._idle_mark and confirmed > self._told_lac:
-            self._told_lac = confirmed
             body = self._packer.pack_last_confirmed(confirmed)
-            self._parts.tasks.start(self._tell_explicitly(confirmed, body), f"explicit LAC of ledger {self.ledger_id}")
+            # A group of tasks that is full or closing leaves it to the next check.
+            with contextlib.suppress(MagnetarError):
+                self._parts.tasks.start(self._tell_explicitly(confirmed, body), f"LAC of ledger {self.ledger_id}")
+                self._told_lac = confirmed
         self._idle_mark = self.last_add_pushed
         self._watch_idleness()
 

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from magnetar.config.ledger import LedgerSettings
 from magnetar.errors import MagnetarError
@@ -24,14 +25,16 @@ from magnetar.wire.bookkeeper.digest import DigestType
 from tests.simulation.world.model_bookie import ModelBookie, ModelChannel
 
 PASSWORD = b"secret"
-# Long enough that nothing is cut off by accident, short enough that tests which wait for a deadline are quick.
+# Deadlines so long that a busy machine does not reach them; a test that waits for one sets its own.
 QUICK = LedgerSettings(
-    add_timeout_ms=150,
-    read_timeout_ms=150,
-    recovery_read_timeout_ms=150,
-    ensemble_change_timeout_ms=2_000,
+    add_timeout_ms=10_000,
+    read_timeout_ms=10_000,
+    recovery_read_timeout_ms=10_000,
+    ensemble_change_timeout_ms=10_000,
     metadata_retry_delay_ms=1,
 )
+# For a client that must get through, whatever the settings of the others.
+PATIENT: dict[str, Any] = {"add_timeout_ms": 10_000, "read_timeout_ms": 10_000, "recovery_read_timeout_ms": 10_000}
 
 
 class Confirmations:

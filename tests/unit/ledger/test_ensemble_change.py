@@ -12,7 +12,7 @@ from magnetar.ledger.paths import ledger_path
 from magnetar.ledger.record import LedgerState
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.wire.bookkeeper.codes import ReturnCode
-from tests.unit.ledger.cluster import QUICK, Cluster, ModelClient, bodies, settle
+from tests.unit.ledger.cluster import PATIENT, QUICK, Cluster, ModelClient, bodies, settle
 from tests.unit.ledger.faulty_store import FaultOnce, FaultyStore
 
 
@@ -80,7 +80,7 @@ def test_a_bookie_that_refuses_is_replaced(code: ReturnCode) -> None:
 def test_a_silent_bookie_is_replaced_after_the_deadline() -> None:
     async def scenario() -> None:
         cluster = Cluster(4)
-        writer, listener = await cluster.client().create(3, 3, 3)
+        writer, listener = await cluster.client(add_timeout_ms=50).create(3, 3, 3)
         silent = members(writer)[2]
         cluster.bookies[silent].stall()
         for i in range(5):
@@ -410,7 +410,7 @@ def test_under_random_failures_confirmed_entries_are_where_the_record_says(seed:
             bookie.is_up = True
             bookie.weather.lost_answers = 0
         await check_stored(cluster, cluster.client(), writer.ledger_id, listener.last)
-        reader = await cluster.client().open(writer.ledger_id)
+        reader = await cluster.client(**PATIENT).open(writer.ledger_id)
         found = await bodies(reader)
         assert len(found) >= listener.last + 1
         assert found == [b"entry %d" % i for i in range(len(found))]

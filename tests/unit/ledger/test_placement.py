@@ -36,7 +36,7 @@ QUORUMS = st.integers(1, 5).flatmap(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     layout=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=12),
     quorum=QUORUMS,

@@ -113,7 +113,7 @@ STEP = st.one_of(
 
 
 @pytest.mark.feature("F-BKC-06", "F-BKC-13")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(quorum=st.sampled_from(quorums(5)), steps=st.lists(STEP, max_size=60))
 def test_the_window_confirms_what_brute_force_confirms(quorum: Quorum, steps: list[tuple[object, ...]]) -> None:
     window, twin = AckWindow(quorum), PlainWindow(quorum)

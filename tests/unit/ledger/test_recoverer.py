@@ -11,7 +11,7 @@ from magnetar.errors import BookieUnavailable, LedgerFenced, MagnetarError
 from magnetar.ledger.record import LedgerState
 from magnetar.ledger.segments import Segment
 from magnetar.wire.bookkeeper.codes import ReturnCode
-from tests.unit.ledger.cluster import QUICK, Cluster, Confirmations, ModelClient, bodies, settle
+from tests.unit.ledger.cluster import PATIENT, QUICK, Cluster, Confirmations, ModelClient, bodies, settle
 from tests.unit.ledger.faulty_store import FaultyStore
 
 
@@ -330,7 +330,7 @@ def test_writer_and_recoverers_in_any_order_agree(seed: int) -> None:
         for bookie in cluster.bookies.values():
             bookie.weather.lost_answers = 0
         await asyncio.gather(*recoverers, return_exceptions=True)
-        reader = await cluster.client("last").open(writer.ledger_id)
+        reader = await cluster.client("last", **PATIENT).open(writer.ledger_id)
         ends.append(reader.last_entry)
         await settle()
         assert len(set(ends)) == 1, ends
