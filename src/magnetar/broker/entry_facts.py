@@ -9,10 +9,7 @@ Decides.
 import logging
 from functools import lru_cache
 from itertools import islice
-from struct import Struct
 from typing import Final
-
-from google.protobuf.message import DecodeError
 
 from magnetar.errors import BadFrame
 from magnetar.managed_ledger.entry import Entry
@@ -25,9 +22,9 @@ HASH_SLOTS: Final = 65_536
 
 _log = logging.getLogger(__name__)
 
-_FRONT: Final = Struct(">HI")
-_MESSAGE: Final = Struct(">HII")
-_CHECKSUM_MAGIC: Final = 0x0E01
+# Enough for what a broker puts in front and for usual metadata.
+_FRONT_BYTES: Final = 256
+_FIXED_BYTES: Final = message.CHECKSUM_BYTES + message.SIZE_BYTES
 
 
 class EntryFacts:
@@ -91,22 +88,31 @@ def parse_facts(entry: Entry) -> EntryFacts:
     """An entry that cannot be parsed is delivered as one message as it is: its consumer sees the damage, and can
     acknowledge it.
     """
-    body = entry.body
-    size = len(body)
+    front = bytes(entry.body[:_FRONT_BYTES])
     start = 0
     try:
-        if size >= _FRONT.size and body[0] == 0x0E and body[1] == 0x02:
-            start = broker_entry.HEADER_BYTES + _FRONT.unpack_from(body)[1]
-        if size < start + _MESSAGE.size:
-            return _facts_of(message.read_metadata(body, start), start)
-        magic, _, metadata_bytes = _MESSAGE.unpack_from(body, start)
-        begin = start + _MESSAGE.size
-        if magic != _CHECKSUM_MAGIC or metadata_bytes > size - begin:
-            return _facts_of(message.read_metadata(body, start), start)
-        return _facts_of(MessageMetadata.FromString(bytes(body[begin : begin + metadata_bytes])), start)
-    except (BadFrame, DecodeError) as error:
+        if front[:2] == b"\x0e\x02":
+            start = broker_entry.HEADER_BYTES + int.from_bytes(front[2:6], "big")
+            if start >= len(front):
+                start = broker_entry.message_start(entry.body)
+        if front[start : start + 2] == b"\x0e\x01":
+            begin = start + _FIXED_BYTES
+            until = begin + int.from_bytes(front[begin - 4 : begin], "big")
+            metadata = front[begin:until] if until <= len(front) else bytes(entry.body[begin:until])
+            # Most messages have none of the fields that matter here, and then none of their tags.
+            if b"\x58" not in metadata and (b"\x01" not in metadata or not _has_telling_tag(metadata)):
+                return EntryFacts(start, 1)
+        return _facts_of(message.read_metadata(entry.body, start), start)
+    except BadFrame as error:
         _log.warning("entry %d:%d cannot be parsed: %s", entry.ledger_id, entry.entry_id, error)
-        return EntryFacts(start if start <= size else 0, 1)
+        return EntryFacts(start if start <= len(entry.body) else 0, 1)
+
+
+def _has_telling_tag(metadata: bytes) -> bool:
+    """Whether deliver_at_time, marker_type or num_chunks_from_msg may be there; the tag of num_messages_in_batch is
+    the single byte 0x58.
+    """
+    return b"\x98\x01" in metadata or b"\xa0\x01" in metadata or b"\xd8\x01" in metadata
 
 
 def _facts_of(metadata: MessageMetadata, start: int) -> EntryFacts:

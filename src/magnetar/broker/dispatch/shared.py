@@ -74,7 +74,14 @@ class SharedDispatcher(ManyConsumersDispatcher):
             if chunk is not None and self._chunks.consumer(chunk[0]) is not None:
                 self._give_chunk(chunk, delivery, assignment)
                 continue
-            if consumer is None or left_in_turn == 0 or consumer.room() <= 0 or self.is_blocked:
+            # As `room`, for one whose connection was asked when its turn began.
+            if (
+                consumer is None
+                or left_in_turn == 0
+                or consumer.permits <= 0
+                or 0 < consumer.unacked_max <= consumer.unacked
+                or 0 < self.unacked_max <= self._unacked
+            ):
                 consumer = self._next_consumer()
                 left_in_turn = self._round_entries_max
                 if consumer is None:
