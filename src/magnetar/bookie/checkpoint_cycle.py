@@ -2,7 +2,7 @@
 """When checkpoints happen: at an interval, when the active cache is full, on request, and again after a full disk.
 
 Owns the one checkpoint under way and the swap of the write caches that begins it. Does not know how a checkpoint is
-made durable; tells its owner about room, a full disk and failure.
+made durable; tells its owner about room in the cache, a full disk (None when a flush went well again) and failure.
 Carries.
 """
 
@@ -31,7 +31,7 @@ class CheckpointCycle:
         tasks: Tasks,
         *,
         on_cache_full: Callable[[bool], None],
-        on_disk_full: Callable[[DiskFull], None],
+        on_disk_full: Callable[[DiskFull | None], None],
         on_failed: Callable[[StorageFailed], None],
     ) -> None:
         self._half_bytes_max = settings.write_cache_bytes_max // 2
@@ -94,6 +94,7 @@ class CheckpointCycle:
     async def _run(self) -> None:
         try:
             await self._checkpoints.run(self._journals, self._places)
+            self._on_disk_full(None)
         except DiskFull as error:
             self._on_disk_full(error)
         except StorageFailed as error:

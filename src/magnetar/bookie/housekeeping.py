@@ -29,13 +29,13 @@ class Housekeeping:
         collectors: Sequence[GarbageCollector],
         scrubbers: Sequence[Scrubber],
         *,
-        on_full: Callable[[bool], None],
+        on_usage: Callable[[bool], None],
     ) -> None:
         self._disk = disk
         self._settings = settings
         self._collectors = collectors
         self._scrubbers = scrubbers
-        self._on_full = on_full
+        self._on_usage = on_usage
         self._watch = DiskWatch(usage_max=settings.disk_usage_max, usage_low=settings.disk_usage_low)
         self._loop = asyncio.get_running_loop()
         self._minor_at = self._loop.time() + settings.minor_compaction_interval_ms / 1000
@@ -68,8 +68,8 @@ class Housekeeping:
                 _log.warning("the disks are more than %.0f %% full: read-only", self._settings.disk_usage_max * 100)
                 self._hurry.set()
             else:
-                _log.warning("there is room on the disks again: writable")
-            self._on_full(is_full)
+                _log.warning("there is room on the disks again")
+        self._on_usage(is_full)
         return is_full
 
     async def collect(self, *, major: bool = False, minor: bool = False) -> None:

@@ -10,12 +10,14 @@ Carries.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from struct import Struct
 from typing import Final
 
 from magnetar.bookie.add_runs import AddListener
 from magnetar.bookie.careful_adds import CarefulAdds
 from magnetar.bookie.checkpoint_cycle import CheckpointCycle
+from magnetar.bookie.confirmation_waits import ConfirmationWaits
 from magnetar.bookie.cookie_check import Cookies
 from magnetar.bookie.entry_reader import EntryReader
 from magnetar.bookie.garbage_collector import GarbageCollector
@@ -64,12 +66,16 @@ class BookieStorage:
         self._on_failed = on_failed
         self._failure: StorageFailed | None = None
         self._closed = False
+        # Two reasons to be read-only: a flush found no room, or the disks are nearly full.
+        self._flush_failed = False
+        self._disk_full = False
         self._journals: list[Journal] = []
         self._states = opening.table.states
         self._half_bytes_max = settings.write_cache_bytes_max // 2
         self._entry_bytes_max = settings.entry_bytes_max
         self._tasks = Tasks(f"bookie {bookie}", self._on_crash)
         self._ledgers = Ledgers(opening.table, self._directories, self._journals)
+        self._waits = ConfirmationWaits(settings.reads_max)
         self._careful = CarefulAdds(bookie, settings, self._ledgers, self._tasks, self._store)
         self._reader = EntryReader(settings, self._caches, self._directories)
         self._cycle = CheckpointCycle(
@@ -99,7 +105,7 @@ class BookieStorage:
             Scrubber(directory, bytes_per_second_max=settings.scrub_bytes_per_second_max)
             for directory in self._directories
         ]
-        return Housekeeping(opening.disk, settings, collectors, scrubbers, on_full=self._on_full)
+        return Housekeeping(opening.disk, settings, collectors, scrubbers, on_usage=self._on_usage)
 
     @classmethod
     async def open(
@@ -175,6 +181,8 @@ class BookieStorage:
         held = self._caches.active.put(ledger_id, entry_id, entry)
         journals = self._journals
         journals[ledger_id % len(journals)].append_entry(entry, entry_id, listener)
+        if self._waits:
+            self._waits.wake(ledger_id)
         if held >= self._half_bytes_max:
             self._cycle.on_active_full()
 
@@ -182,6 +190,7 @@ class BookieStorage:
         """The same for an add that was looked at with care."""
         held = self._caches.active.put(add.ledger_id, add.entry_id, add.entry)
         self._ledgers.journal_of(add.ledger_id).append_entry(add.entry, add.entry_id, add.listener)
+        self._waits.wake(add.ledger_id)
         if held >= self._half_bytes_max:
             self._cycle.on_active_full()
 
@@ -196,6 +205,7 @@ class BookieStorage:
         """Keep the explicit last add confirmed of an idle writer; returns when it is durable."""
         self._check_usable()
         await self._ledgers.write_last_confirmed(ledger_id, entry_id, body, master_key)
+        self._waits.wake(ledger_id)
 
     async def last_confirmed(self, ledger_id: int, fence_key: bytes | None = None) -> tuple[int, bytes | None]:
         """The last add confirmed as far as this bookie knows, and the last entry that it holds."""
@@ -212,6 +222,16 @@ class BookieStorage:
         if entry is None:
             raise EntryUnknown(f"entry {ledger_id}:{last} was here and cannot be found")
         return max(state.explicit_lac, last_add_confirmed_of(entry)), entry
+
+    async def last_confirmed_beyond(self, ledger_id: int, previous: int, timeout_ms: int) -> tuple[int, bytes | None]:
+        """As `last_confirmed`, but only when it is beyond the previous one, or the time is up."""
+        confirmed = await self.last_confirmed(ledger_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                while confirmed[0] <= previous:
+                    await self._waits.wait(ledger_id)
+                    confirmed = await self.last_confirmed(ledger_id)
+        return confirmed
 
     async def explicit_last_confirmed(self, ledger_id: int) -> bytes | None:
         """The body that the writer's last explicit confirmation carried."""
@@ -313,6 +333,7 @@ class BookieStorage:
             return
         self._closed = True
         self._careful.end()
+        self._waits.wake_all()
         await self._cycle.at_rest()
         if self._failure is None and self._cycle.has_news():
             await self._cycle.run_now()
@@ -339,14 +360,17 @@ class BookieStorage:
         self._reader.cache.drop_ledger(ledger_id)
         return True
 
-    def _on_disk_full(self, error: DiskFull) -> None:
-        if not self._careful.read_only:
-            _log.error("%s: this bookie takes no adds until there is room", error)
-            self._careful.on_read_only(True)
+    def _on_disk_full(self, error: DiskFull | None) -> None:
+        """A flush found no room, or went well."""
+        if error is not None and not self._flush_failed:
+            _log.error("%s: this bookie takes no adds until it can be written out", error)
+        self._flush_failed = error is not None
+        self._careful.on_read_only(self._flush_failed or self._disk_full)
 
-    def _on_full(self, is_full: bool) -> None:
-        """What the disk watch says. Fences and recovery adds are served in any case."""
-        self._careful.on_read_only(is_full)
+    def _on_usage(self, is_full: bool) -> None:
+        """What the disk watch says, each time. Fences and recovery adds are served in any case."""
+        self._disk_full = is_full
+        self._careful.on_read_only(self._flush_failed or self._disk_full)
         if not is_full:
             self._cycle.retry()
 
@@ -362,6 +386,7 @@ class BookieStorage:
         self._failure = failure
         self._cycle.end()
         self._careful.end()
+        self._waits.wake_all()
         self._on_failed(failure)
 
 

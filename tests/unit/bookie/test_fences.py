@@ -11,6 +11,8 @@ from magnetar.errors import (
     BadCommand,
     NoSuchEntry,
     NoSuchLedger,
+    StorageFailed,
+    TooManyRequests,
     WrongMasterKey,
 )
 from magnetar.runtime.simulated_disk import SimulatedDisk
@@ -154,5 +156,39 @@ def test_impossible_keys_ledgers_and_bodies_are_refused_before_they_are_written(
             assert await code_of_add(storage, packed(1, 0), key=bytes(2000)) == BAD_REQUEST
             with pytest.raises(NoSuchLedger):
                 await storage.read(1, 0)
+
+    run(scenario())
+
+
+@pytest.mark.feature("F-BKS-26")
+def test_a_reader_waits_for_the_last_confirmed_without_looking_in_between() -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk(), replace(SMALL, reads_max=2)) as storage:
+            await add_all(storage, 1, range(3))
+            assert await storage.last_confirmed_beyond(1, 0, 60_000) == (1, packed(1, 2))
+            assert await storage.last_confirmed_beyond(1, 1, 1) == (1, packed(1, 2)), "the time is up"
+            waiting = [asyncio.ensure_future(storage.last_confirmed_beyond(1, 1, 60_000)) for _ in range(3)]
+            await asyncio.sleep(0)
+            await add_all(storage, 2, range(1))
+            assert [task.done() for task in waiting] == [False, False, True]
+            assert isinstance(waiting[2].exception(), TooManyRequests)
+            await add_all(storage, 1, range(3, 4))
+            assert await waiting[0] == await waiting[1] == (2, packed(1, 3))
+            explicit = asyncio.ensure_future(storage.last_confirmed_beyond(1, 2, 60_000))
+            await storage.write_last_confirmed(1, 3, b"", KEY)
+            assert (await explicit)[0] == 3
+
+    run(scenario())
+
+
+def test_readers_that_wait_learn_of_the_end() -> None:
+    async def scenario() -> None:
+        storage = await opened(SimulatedDisk())
+        await add_all(storage, 1, range(1))
+        waiting = asyncio.ensure_future(storage.last_confirmed_beyond(1, 5, 60_000))
+        await asyncio.sleep(0)
+        await storage.close()
+        with pytest.raises(StorageFailed):
+            await waiting
 
     run(scenario())

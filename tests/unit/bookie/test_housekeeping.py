@@ -46,7 +46,12 @@ def test_a_flush_without_room_is_tried_again_and_nothing_is_lost() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk(capacity_bytes=100_000)
         settings = replace(
-            SMALL, write_cache_bytes_max=60_000, journal_preallocate_bytes=0, journal_file_bytes_max=1 << 20
+            SMALL,
+            write_cache_bytes_max=60_000,
+            journal_preallocate_bytes=0,
+            journal_file_bytes_max=1 << 20,
+            disk_usage_max=2.0,
+            disk_usage_low=2.0,
         )
         async with bench(disk, settings) as storage:
             await add_all(storage, 1, range(20), lambda _: bytes(900))
@@ -56,9 +61,10 @@ def test_a_flush_without_room_is_tried_again_and_nothing_is_lost() -> None:
             await storage.checkpoint()
             assert storage.is_read_only
             assert await storage.read(1, 7) == packed(1, 7, bytes(900))
+            await storage.housekeeping.check_disks()
+            assert storage.is_read_only, "also when the disk watch finds nothing wrong"
             await ballast.truncate(0)
             await storage.housekeeping.check_disks()
-            storage._on_full(False)
             await storage.checkpoint()
             assert not storage.is_read_only
             assert await storage.entry_ids(1) == list(range(20))
