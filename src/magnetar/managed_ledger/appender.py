@@ -41,6 +41,7 @@ class Appender:
         "_full_at",
         "_held",
         "_idle_waiters",
+        "_is_over",
         "_keep",
         "_last_append_s",
         "_listener",
@@ -77,6 +78,8 @@ class Appender:
         # One change of ledgers at a time.
         self._busy = False
         self._refusal: MagnetarError | None = None
+        # Everything that waited was told as failed: nothing is told after that.
+        self._is_over = False
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._fences = 0
         # When an append was last seen, as precisely as check_rollover is called.
@@ -137,6 +140,11 @@ class Appender:
     def refusal(self) -> MagnetarError | None:
         """Why nothing can be appended any more; None while it can."""
         return self._refusal
+
+    @property
+    def is_over(self) -> bool:
+        """True once everything has failed; a change of ledgers that is under way ends without effect."""
+        return self._is_over
 
     @property
     def pending_bytes(self) -> int:
@@ -252,6 +260,7 @@ class Appender:
             self._previous = self._current = None
             self._queue.clear()
             self._queue_bytes = 0
+            self._is_over = True
             self._listener.on_append_failed(count, error)
         self._wake_waiters()
 
@@ -266,15 +275,23 @@ class Appender:
     async def drained(self) -> None:
         """Wait until nothing is on its way and no ledger is being changed."""
         while self._busy or self.pending_entries:
-            waiter = self._loop.create_future()
-            self._idle_waiters.append(waiter)
-            await waiter
+            await self._change()
+
+    async def settled(self) -> None:
+        """Wait until no ledger is being changed, whatever is on its way."""
+        while self._busy:
+            await self._change()
 
     async def end(self, *, terminated: bool) -> None:
         """Close the present ledger on record, with the end of the log if it is terminated. After `drained`."""
         await self._succession.end(terminated=terminated)
 
     # --- private ------------------------------------------------------------------------------
+
+    async def _change(self) -> None:
+        waiter = self._loop.create_future()
+        self._idle_waiters.append(waiter)
+        await waiter
 
     def _tell(self, ledger: OpenLedger, entry_id: int) -> None:
         span = ledger.span
@@ -354,7 +371,7 @@ class Appender:
         self._look_around()
 
     def _look_around(self) -> None:
-        """After a change of ledgers: what happened meanwhile, and is there to do now?"""
+        """After a change of ledgers: what happened meanwhile, and what is there to do now?"""
         previous, current = self._previous, self._current
         for ledger in (previous, current):
             if ledger is not None and not ledger.is_over and ledger.writer.error is not None:

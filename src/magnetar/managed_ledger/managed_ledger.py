@@ -317,6 +317,8 @@ class ManagedLedger:
         for cursor in self._cursors.all():
             cursor.abandon()
         try:
+            # A ledger that is being made just now must not come after its own deletion.
+            await self._in_time(self._appender.settled())
             await delete_log(self._log, self._record)
         finally:
             self._appender.give_up(ServiceNotReady(f"{self.name} was deleted"))

@@ -63,7 +63,8 @@ class Succession:
         """A log without any ledger gets one, so that it has a place to begin; raises what keeps it from that."""
         following = await self._insist(self._create)
         await self._insist(lambda: self._list(following))
-        self._appender.adopt(following)
+        if not self._appender.is_over:
+            self._appender.adopt(following)
 
     async def open_next(self) -> None:
         """The first append of this owner, or the first after an idle ledger was closed."""
@@ -102,15 +103,16 @@ class Succession:
             await self.replace_failed()
         else:
             full.is_over = True
-            self._appender.on_listed(following)
-            self._log.on_ledger_ended()
+            if not self._appender.is_over:
+                self._appender.on_listed(following)
+                self._log.on_ledger_ended()
 
     async def replace_failed(self) -> None:
         """Close what failed, put the end that recovery found on record, go on in a new ledger."""
         appender = self._appender
         listed = appender.previous or appender.current
         unlisted = appender.current if appender.previous is not None else None
-        if listed is None:
+        if listed is None or appender.is_over:
             return
         try:
             last_entry, length = await self._insist(lambda: self._recovered_end(listed))
@@ -123,6 +125,8 @@ class Succession:
             await self._insist(lambda: self._list_recovered(listed, last_entry, length, following, unlisted))
         except MagnetarError as error:
             self._give_up(error)
+            return
+        if appender.is_over:
             return
         if unlisted is not None:
             appender.abandon(unlisted)

@@ -74,6 +74,7 @@ class Publisher:
 
     def on_persisted(self, ledger_id: int, first_entry: int, last_entry: int) -> None:
         assert not self._inside, "told from inside append"
+        assert not self.failures, "told after everything had failed"
         for entry_id in range(first_entry, last_entry + 1):
             position = Position(ledger_id, entry_id)
             assert not self.persisted or position > max(self.persisted), "positions rise"
@@ -81,6 +82,7 @@ class Publisher:
         self._told.set()
 
     def on_append_failed(self, count: int, error: MagnetarError) -> None:
+        assert not self._inside, "told from inside append"
         self.failures.append(error)
         for _ in range(count):
             self.failed.append(self.waiting.popleft())

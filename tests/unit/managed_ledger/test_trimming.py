@@ -188,6 +188,30 @@ def test_trimming_that_cannot_be_recorded_changes_nothing(loop_run: RunOnLoop) -
     loop_run(scenario())
 
 
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+def test_a_log_deleted_while_it_rolls_tells_each_append_once(steps: int) -> None:
+    """At any moment of a rollover: what was not persisted fails, nothing is told twice, nothing is left behind."""
+
+    async def scenario() -> None:
+        world = World(ledger_entries_max=3)
+        owner = world.owner()
+        await owner.open()
+        owner.publisher.append_many(7)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if not owner.publisher.failures:
+            owner.publisher.append_many(2, "late")
+        await owner.logs.delete(NAME)
+        assert not owner.publisher.waiting
+        assert len(owner.publisher.persisted) + len(owner.publisher.failed) == 9
+        await settle()
+        assert await world.existing_ledgers() == set()
+        await owner.close()
+        world.check()
+
+    asyncio.run(scenario())
+
+
 def test_a_deleted_log_leaves_no_record_and_no_ledger(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
         world = World(ledger_entries_max=5)
