@@ -20,6 +20,8 @@ PACKAGE = HOUSE / "src" / "magnetar"
 GENERATED = "src/magnetar/wire/proto/"
 
 FILE_LINES_MAX = 500
+# A suite of one noun may be longer than the noun.
+TEST_FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
 # path (or path::function) → its present size. May only shrink; a new one needs a decision note.
 SIZE_RATCHET: dict[str, int] = {}
@@ -62,7 +64,17 @@ BANNED_SUFFIXES = ("Manager", "Impl", "Util", "Utils", "Helper", "Helpers", "Bas
 BANNED_PREFIXES = ("get_", "handle_", "process_", "do_")
 BANNED_FILES = frozenset({"util", "utils", "helper", "helpers", "manager", "base", "impl", "common", "misc"})
 # Names that another library calls: asyncio transports, FastAPI and logging hooks.
-NAMES_OF_OTHERS = frozenset({"get_extra_info", "get_write_buffer_size", "get_write_buffer_limits", "get_protocol"})
+# asyncio's, and those of the official client that ours shares.
+NAMES_OF_OTHERS = frozenset(
+    {
+        "get_extra_info",
+        "get_last_message_id",
+        "get_protocol",
+        "get_topic_partitions",
+        "get_write_buffer_limits",
+        "get_write_buffer_size",
+    }
+)
 
 MACHINE_PATHS = re.compile(r"(?:^|[^\w.~$}-])/(?:work|farm|root|opt/wheels)/")
 REGISTRIES = re.compile(
@@ -134,9 +146,18 @@ def waiting_lines(path: str) -> list[int]:
 
 
 def called_names(path: str) -> Iterator[tuple[int, str]]:
+    """Every call by its dotted name. `random.…` of a module that does not import random is a stream that was passed in."""
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
-            yield node.lineno, ast.unparse(node.func)
+            name = ast.unparse(node.func)
+            if not name.startswith("random.") or "random" in imported:
+                yield node.lineno, name
 
 
 def matches(pattern: str, call: str) -> bool:
@@ -151,8 +172,9 @@ def test_files_and_functions_are_short() -> None:
     problems = []
     for path in modules("src", "tests", "tools", "benchmarks"):
         lines = len((HOUSE / path).read_text(encoding="utf-8").splitlines())
-        if lines > SIZE_RATCHET.get(path, FILE_LINES_MAX):
-            problems.append(f"{path} has {lines} lines; the limit is {FILE_LINES_MAX}")
+        limit = TEST_FILE_LINES_MAX if path.startswith("tests/") else FILE_LINES_MAX
+        if lines > SIZE_RATCHET.get(path, limit):
+            problems.append(f"{path} has {lines} lines; the limit is {limit}")
         for node in ast.walk(tree_of(path)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
                 lines = node.end_lineno - node.lineno + 1

@@ -4,18 +4,12 @@
 Carries.
 """
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
-import uvloop
-
+from magnetar.runtime.loop_thread import LoopThread
 from magnetar.testing.local_pulsar import LocalPulsar
-
-Result = TypeVar("Result")
-CALL_LIMIT_S = 60.0
 
 
 class ThreadedPulsar:
@@ -23,28 +17,24 @@ class ThreadedPulsar:
 
     def __init__(self, directory: str | None = None, settings: Mapping[str, str] | None = None) -> None:
         self._local = LocalPulsar(directory, settings)
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="magnetar-testing", daemon=True)
+        self._thread: LoopThread | None = None
 
     @property
     def service_url(self) -> str:
         return self._local.service_url
 
     def restart(self) -> None:
-        self._run(self._local.restart())
+        self._running.run(self._local.restart())
 
     def drop_connections(self) -> None:
-        async def drop() -> None:
-            self._local.drop_connections()
-
-        self._run(drop())
+        self._running.call(self._local.drop_connections)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._thread = LoopThread("magnetar-testing")
         try:
-            self._run(self._local.__aenter__())
+            self._thread.run(self._local.__aenter__())
         except BaseException:
-            self._end()
+            self._thread.close()
             raise
         return self
 
@@ -52,14 +42,11 @@ class ThreadedPulsar:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self._run(self._local.__aexit__(kind, error, traceback))
+            self._running.run(self._local.__aexit__(kind, error, traceback))
         finally:
-            self._end()
+            self._running.close()
 
-    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(CALL_LIMIT_S)
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    @property
+    def _running(self) -> LoopThread:
+        assert self._thread is not None, "the broker is not running"
+        return self._thread
