@@ -146,7 +146,7 @@ def waiting_lines(path: str) -> list[int]:
 
 
 def called_names(path: str) -> Iterator[tuple[int, str]]:
-    """Every call by its dotted name. `random.…` of a module that does not import random is a stream that was passed in."""
+    """Every call by its dotted name; `random.x` where random is not imported is a stream that was passed in."""
     imported = {
         alias.asname or alias.name
         for node in ast.walk(tree_of(path))
