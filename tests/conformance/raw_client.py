@@ -73,7 +73,10 @@ class RawClient:
             command = self.next_or_ping()
             if command is None or command.type != Type.PING:
                 return command
-            self.say(Type.PONG, pb.CommandPong())
+            try:
+                self.say(Type.PONG, pb.CommandPong())
+            except (BrokenPipeError, ConnectionResetError):
+                return None
 
     def answer_ping(self) -> None:
         """Wait until the broker asks whether we are there, and say so."""

@@ -295,7 +295,7 @@ def test_a_producer_that_is_closed_while_it_opens_is_not_there(standalone: Stand
                 pb.CommandProducer(topic=topic, producer_id=number, request_id=number, producer_name=f"p{number}"),
             )
             client.say(Type.CLOSE_PRODUCER, pb.CommandCloseProducer(producer_id=number, request_id=1_000 + number))
-        answered = []
+        answered: list[int] = []
         while len(answered) < 20:
             command = client.next()
             assert command is not None

@@ -12,11 +12,11 @@ Carries.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from magnetar.broker.access import ProducerAccess
+from magnetar.broker.answers import Answers
 from magnetar.broker.deduplication import NO_SEQUENCE, Verdict, signed
 from magnetar.broker.deduplication_cursor import CURSOR as DEDUPLICATION_CURSOR
 from magnetar.broker.deduplication_cursor import DeduplicationCursor, chunk_of
@@ -102,15 +102,7 @@ class Topic:
         self._broker_limiter: RateLimiter | None = None
         self._limiters: tuple[RateLimiter, ...] = ()
         self.limit_publishing(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
-        # What was appended and is not yet persisted, oldest first: producer, sequence id, highest sequence id,
-        # bytes, messages.
-        self._waiting: deque[tuple[Producer, int, int, int, int]] = deque()
-        # How many appends have had their outcome, in all.
-        self._settled = 0
-        # What is stored already, or is being stored by an earlier SEND, and is answered when all appends before it
-        # have their outcome: how many those are in all, producer, sequence id, highest sequence id, bytes, verdict.
-        self._repeated: deque[tuple[int, Producer, int, int, int, Verdict]] = deque()
-        self._settled_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._answers = Answers()
         self.managed_ledger: ManagedLedger
 
     async def attach(self, managed_ledger: ManagedLedger, *, deduplicate: bool) -> None:
@@ -160,9 +152,9 @@ class Topic:
         if state is None:
             return NO_SEQUENCE
         if not state.tracker.is_settled(producer_name):
-            settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._settled_waiters.append((self._settled + len(self._waiting), settled))
-            await settled
+            settled = asyncio.Event()
+            self._answers.call_when_settled(settled.set)
+            await settled.wait()
         return state.tracker.last_sequence_id(producer_name)
 
     def publish(
@@ -193,12 +185,12 @@ class Topic:
             chunk = chunk_of(message.read_metadata(payload)) if is_chunk else None
             verdict = state.tracker.judge(producer.name, lowest, highest, chunk)
             if verdict is not Verdict.NEW:
-                self._answer_repeated(producer, sequence_id, highest_sequence_id, size, verdict)
+                self._answers.repeat(producer, sequence_id, highest_sequence_id, size, verdict)
                 return
         index = self.last_index + messages
         self.managed_ledger.append((self._prefixes.encode(self._clock.now_ms(), index), payload), messages)
         self.last_index = index
-        self._waiting.append((producer, sequence_id, highest_sequence_id, size, messages))
+        self._answers.waiting.append((producer, sequence_id, highest_sequence_id, size, messages))
         producer.pending += 1
         if state is not None:
             if is_marker:
@@ -226,34 +218,14 @@ class Topic:
     # --- the managed ledger's listener ------------------------------------------------------------
 
     def on_persisted(self, ledger_id: int, first_entry: int, last_entry: int) -> None:
-        """Entries first..last are durable: one run of receipts per producer in turn, then one wake-up for all
-        readers.
+        """Entries first..last are durable: receipts, and between them the answers to what was stored already; then one
+        wake-up for all readers.
         """
-        waiting = self._waiting
-        entry_id = first_entry
-        while entry_id <= last_entry:
-            producer = waiting[0][0]
-            run_start = entry_id
-            receipts = []
-            size_in_all = 0
-            messages_in_all = 0
-            while entry_id <= last_entry and waiting[0][0] is producer:
-                _, sequence_id, highest_sequence_id, size, messages = waiting.popleft()
-                receipts.append((sequence_id, highest_sequence_id))
-                size_in_all += size
-                messages_in_all += messages
-                entry_id += 1
-            self.bytes_in += size_in_all
-            self.messages_in += messages_in_all
-            producer.bytes_in += size_in_all
-            producer.messages_in += messages_in_all
-            producer.link.send_receipts(producer, receipts, ledger_id, run_start, size_in_all)
-            producer.on_stored(len(receipts))
-        self._settled += last_entry - first_entry + 1
         if self._deduplication is not None:
             self._deduplication.on_persisted(last_entry - first_entry + 1, Position(ledger_id, last_entry))
-        if self._repeated or self._settled_waiters:
-            self._answer_settled(None)
+        messages, size = self._answers.on_persisted(ledger_id, first_entry, last_entry)
+        self.messages_in += messages
+        self.bytes_in += size
         if self.subscriptions and not self._wake_scheduled:
             self._wake_scheduled = True
             self._call_soon(self._wake_subscriptions)
@@ -261,13 +233,7 @@ class Topic:
     def on_append_failed(self, count: int, error: MagnetarError) -> None:
         """The oldest waiting appends will not be stored: refuse them, and give their index numbers back."""
         refusal = PersistenceFailed(f"Could not store the message on {self.name}: {error}")
-        for _ in range(count):
-            producer, sequence_id, _, size, messages = self._waiting.popleft()
-            self.last_index -= messages
-            producer.link.send_refusal(producer, sequence_id, size, refusal)
-            producer.on_stored(1)
-        self._settled += count
-        self._answer_settled(refusal)
+        self.last_index -= self._answers.on_failed(count, refusal)
         self._on_failed(self, error)
 
     # --- subscriptions ----------------------------------------------------------------------------
@@ -297,6 +263,7 @@ class Topic:
         subscription = self.subscriptions.pop(name, None)
         if subscription is None:
             raise SubscriptionNotFound(f"Topic {self.name} has no subscription '{name}'")
+        await subscription.delete_stored()
         await subscription.close()
         if subscription.cursor.is_durable:
             await self.managed_ledger.delete_cursor(name)
@@ -349,7 +316,7 @@ class Topic:
     def is_inactive_since(self, mode: str) -> int | None:
         """Since when nothing keeps the topic alive; None while something does, as the mode says."""
         now_ms = self._clock.now_ms()
-        is_active = bool(self.producers) or self._closing is not None or bool(self._waiting)
+        is_active = bool(self.producers) or self._closing is not None or bool(self._answers.waiting)
         if mode == "delete_when_subscriptions_caught_up":
             is_active |= any(
                 subscription.consumers or subscription.cursor.backlog_entries()
@@ -368,7 +335,7 @@ class Topic:
             if enabled and self._deduplication is None:
                 cursor = await self.managed_ledger.open_cursor(DEDUPLICATION_CURSOR, initial="latest")
                 state = DeduplicationCursor(
-                    self.managed_ledger, cursor, self._settings, self._clock, appends_before=len(self._waiting)
+                    self.managed_ledger, cursor, self._settings, self._clock, appends_before=len(self._answers.waiting)
                 )
                 for name in self.producers:
                     state.tracker.on_producer_added(name)
@@ -403,31 +370,6 @@ class Topic:
             raise MessageTooLarge(
                 f"Message of {size} bytes is larger than the limit {self._settings.message_bytes_max}"
             )
-
-    def _answer_repeated(
-        self, producer: Producer, sequence_id: int, highest_sequence_id: int, size: int, verdict: Verdict
-    ) -> None:
-        """Acknowledge without storing, but never before what came earlier: clients take receipts in order."""
-        if not self._waiting:
-            producer.link.send_duplicate_receipt(producer, sequence_id, highest_sequence_id, size)
-            return
-        due = self._settled + len(self._waiting)
-        self._repeated.append((due, producer, sequence_id, highest_sequence_id, size, verdict))
-        producer.pending += 1
-
-    def _answer_settled(self, refusal: PersistenceFailed | None) -> None:
-        """Answer what waited for the outcome of the appends before it; what waited for one that failed, fails."""
-        while self._repeated and self._repeated[0][0] <= self._settled:
-            _, producer, sequence_id, highest_sequence_id, size, verdict = self._repeated.popleft()
-            if refusal is not None and verdict is Verdict.PENDING:
-                producer.link.send_refusal(producer, sequence_id, size, refusal)
-            else:
-                producer.link.send_duplicate_receipt(producer, sequence_id, highest_sequence_id, size)
-            producer.on_stored(1)
-        while self._settled_waiters and self._settled_waiters[0][0] <= self._settled:
-            waiter = self._settled_waiters.popleft()[1]
-            if not waiter.done():
-                waiter.set_result(None)
 
     def _join_limiters(self) -> None:
         limiters = (self._own_limiter, self._broker_limiter)

@@ -63,12 +63,6 @@ class TopicWatches:
         watched.refresh()
         return watch
 
-    def on_changed(self, namespace: NamespaceName) -> None:
-        """Topics that are not in the metadata store came or went."""
-        watched = self._watched.get(namespace)
-        if watched is not None:
-            watched.refresh()
-
     def __len__(self) -> int:
         return sum(len(watched.watches) for watched in self._watched.values())
 

@@ -15,7 +15,9 @@ from typing import Any
 from magnetar.broker.dispatch.parts import DispatchMemory
 from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.rate_limit import Rate, RateLimiter, limiter_for
+from magnetar.broker.served import ServedTopic
 from magnetar.broker.sheltered import sheltered
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_directory import TopicDirectory
@@ -25,7 +27,7 @@ from magnetar.config.broker import BrokerSettings
 from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicBusy
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.store import MetadataStore
-from magnetar.names import NamespaceName, TopicDomain, TopicName
+from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 
@@ -51,6 +53,7 @@ class Topics:
         self.watches = TopicWatches(store, tasks, self.names)
         self.dispatch = DispatchMemory()
         self._loaded: dict[TopicName, Topic] = {}
+        self._in_memory: dict[TopicName, NonPersistentTopic] = {}
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         # Topics that are on their way out; whoever wants them loads them afterwards.
         self._leaving: dict[TopicName, None] = {}
@@ -61,6 +64,10 @@ class Topics:
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
 
+    def in_memory(self) -> list[NonPersistentTopic]:
+        """The non-persistent topics that are in use here."""
+        return list(self._in_memory.values())
+
     def pumps(self) -> list[Pump]:
         """The pumps of all subscriptions that are loaded here."""
         return [subscription.pump for topic in self._loaded.values() for subscription in topic.subscriptions.values()]
@@ -69,8 +76,23 @@ class Topics:
         """The topic if it is loaded here."""
         return self._loaded.get(name)
 
+    async def open(self, name: TopicName, *, create: bool) -> ServedTopic:
+        """The topic of this name, stored or not. TopicNotFound when it is absent and may not be made."""
+        if name.is_persistent:
+            return await self.load(name, create=create)
+        if self._closing:
+            raise ServiceNotReady("The broker is stopping; look the topic up again")
+        if name not in self._in_memory:
+            await self.directory.check_may_open(name, create=create)
+            self._start_upkeep()
+        topic = self._in_memory.get(name)
+        if topic is None:
+            topic = NonPersistentTopic(name, self._settings, self._tasks, self.dispatch.facts)
+            self._in_memory[name] = topic
+        return topic
+
     async def load(self, name: TopicName, *, create: bool) -> Topic:
-        """The topic of this name. TopicNotFound when it is absent and may not be made."""
+        """The stored topic of this name. TopicNotFound when it is absent and may not be made."""
         if self._closing:
             raise ServiceNotReady("The broker is stopping; look the topic up again")
         if name in self._leaving:
@@ -87,9 +109,7 @@ class Topics:
 
     async def names(self, namespace: NamespaceName, mode: ListMode = ListMode.PERSISTENT) -> Sequence[TopicName]:
         """The users' topics of a namespace: those that are stored, partitions included, and those in memory alone."""
-        in_memory = [
-            name for name in self._loaded if name.namespace == namespace and name.domain is TopicDomain.NON_PERSISTENT
-        ]
+        in_memory = [name for name in self._in_memory if name.namespace == namespace]
         return await self.directory.names(namespace, mode, in_memory)
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
@@ -98,12 +118,21 @@ class Topics:
 
     async def unload(self, name: TopicName) -> None:
         """Close a topic here; its clients look it up again, and whoever serves it next finds everything."""
+        in_memory = self._in_memory.pop(name, None)
+        if in_memory is not None:
+            await in_memory.close()
         topic = self._loaded.get(name)
         if topic is not None and name not in self._leaving:
             await sheltered(self._tasks, self._leave(topic, topic.close()), f"unload {name}")
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with everything that is stored of it. TopicNotFound, or TopicBusy unless it is forced."""
+        in_memory = self._in_memory.get(name)
+        if in_memory is not None:
+            if not (force or in_memory.is_unused):
+                raise TopicBusy(f"Topic {name} has producers or consumers")
+            await self.unload(name)
+            return
         if name in self._leaving:
             raise TopicBusy(f"Topic {name} is being unloaded or deleted already")
         await self.directory.require(name)
@@ -138,7 +167,7 @@ class Topics:
         self._closing = True
         if self._upkeep is not None:
             self._upkeep.cancel()
-        for name in list(self._loaded):
+        for name in [*self._in_memory, *self._loaded]:
             try:
                 await self.unload(name)
             except MagnetarError as error:
@@ -161,8 +190,8 @@ class Topics:
             loading.cancel()
 
     async def _open(self, name: TopicName, create: bool) -> Topic:
-        if name.domain is not TopicDomain.PERSISTENT:
-            raise NotSupported("Non-persistent topics are not served yet")
+        if not name.is_persistent:
+            raise NotSupported(f"{name} is not persistent: nothing of it is stored")
         await self.directory.check_may_open(name, create=create)
         self._start_upkeep()
         loop = asyncio.get_running_loop()
@@ -228,6 +257,9 @@ class Topics:
             await asyncio.sleep(interval_s)
             for topic in self.loaded():
                 topic.upkeep()
+            for name, in_memory in list(self._in_memory.items()):
+                if in_memory.is_unused:
+                    await self.unload(name)
             inactivity_s += interval_s
             if settings.delete_inactive_topics and inactivity_s >= settings.inactive_topic_check_interval_s:
                 inactivity_s = 0.0

@@ -118,14 +118,19 @@ def test_duplicates_are_answered_in_their_turn_and_stored_once() -> None:
         assert client.answers == [("stored", 0)], "a duplicate does not overtake"
         await client.until_answers(4)
         assert client.answers == [("stored", 0), ("stored", 5), ("again", 0), ("again", 5)]
+        sequence_ids = [10, 11, 10, 12, 12, 11, 13, 5]
+        for sequence_id in sequence_ids:
+            send(topic, producer, sequence_id)
+        await client.until_answers(12)
+        assert [sequence_id for _, sequence_id in client.answers[4:]] == sequence_ids
         send(topic, producer, 3)
         assert client.answers[-1] == ("again", 3), "nothing is on its way: at once"
         with pytest.raises(BadSequence):
-            send(topic, producer, 4, highest=8, messages=5)
-        send(topic, producer, 6, highest=8, messages=3)
-        await client.until_answers(6)
-        assert await stored(topic) == [("p", 0), ("p", 5), ("p", 6)]
-        assert topic.last_index == 4
+            send(topic, producer, 12, highest=18, messages=7)
+        send(topic, producer, 16, highest=18, messages=3)
+        await client.until_answers(14)
+        assert [sequence_id for _, sequence_id in await stored(topic)] == [0, 5, 10, 11, 12, 13, 16]
+        assert topic.last_index == 8
         assert producer.pending == 0
         await brokers.stop()
 

@@ -8,9 +8,10 @@ Carries.
 from datetime import UTC, datetime
 
 from magnetar.broker.consumer import EPOCH_NONE, Consumer
+from magnetar.broker.served import ServedSubscription, ServedTopic
 from magnetar.broker.session.session import OpenConsumer, Session
 from magnetar.broker.stored_message import last_batch_index
-from magnetar.broker.subscription import KeySharing, Subscription, SubscriptionType
+from magnetar.broker.subscription import KeySharing, SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.errors import (
     BadCommand,
@@ -58,7 +59,7 @@ async def subscribe(session: Session, request: pb.CommandSubscribe) -> None:
 
 
 async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> OpenConsumer:
-    topic = await session.broker.topics.load(TopicName.parse(request.topic), create=request.force_topic_creation)
+    topic = await session.broker.topics.open(TopicName.parse(request.topic), create=request.force_topic_creation)
     subscription = await _subscription(session, topic, request)
     if session.consumers.get(request.consumer_id, 0) is not None or not session.connection.is_open:
         raise ServiceNotReady("The consumer was closed while it was being opened")
@@ -85,7 +86,7 @@ def _key_sharing(request: pb.CommandSubscribe) -> KeySharing:
     )
 
 
-async def _subscription(session: Session, topic: Topic, request: pb.CommandSubscribe) -> Subscription:
+async def _subscription(session: Session, topic: ServedTopic, request: pb.CommandSubscribe) -> ServedSubscription:
     subscription = await _placed_subscription(session, topic, request)
     rollback_s = request.start_message_rollback_duration_sec
     if rollback_s > 0 and not subscription.consumers:
@@ -93,7 +94,9 @@ async def _subscription(session: Session, topic: Topic, request: pb.CommandSubsc
     return subscription
 
 
-async def _placed_subscription(session: Session, topic: Topic, request: pb.CommandSubscribe) -> Subscription:
+async def _placed_subscription(
+    session: Session, topic: ServedTopic, request: pb.CommandSubscribe
+) -> ServedSubscription:
     if not request.durable:
         return topic.open_reader_subscription(request.subscription, _reader_start(request))
     if request.subscription not in topic.subscriptions and not session.broker.settings.allow_auto_subscription_creation:
@@ -181,6 +184,8 @@ async def close_consumer(session: Session, request: pb.CommandCloseConsumer) -> 
 
 async def last_message_id(session: Session, request: pb.CommandGetLastMessageId) -> None:
     opened = _opened(session, request.consumer_id)
+    if not isinstance(opened.topic, Topic):
+        raise NotSupported("A non-persistent topic has no last message id")
     managed_ledger = opened.topic.managed_ledger
     last = managed_ledger.last_confirmed
     batch_index = -1

@@ -8,8 +8,8 @@ Carries.
 import asyncio
 
 from magnetar.broker.producer import AccessMode, Producer
+from magnetar.broker.served import ServedTopic
 from magnetar.broker.session.session import OpeningProducer, OpenProducer, Session
-from magnetar.broker.topic import Topic
 from magnetar.errors import BadCommand, MagnetarError, NotSupported, ServiceNotReady, TooManyRequests
 from magnetar.ids import EARLIEST
 from magnetar.names import TopicName, check_subscription
@@ -47,7 +47,7 @@ async def open_producer(session: Session, request: pb.CommandProducer) -> None:
 
 
 async def _open(session: Session, request: pb.CommandProducer, opening: OpeningProducer) -> None:
-    topic = await session.broker.topics.load(TopicName.parse(request.topic), create=True)
+    topic = await session.broker.topics.open(TopicName.parse(request.topic), create=True)
     if request.initial_subscription_name:
         await _open_initial_subscription(session, topic, request.initial_subscription_name)
     _check_wanted(opening)
@@ -75,7 +75,7 @@ async def _open(session: Session, request: pb.CommandProducer, opening: OpeningP
     _succeed(session, request, opened, last_sequence_id)
 
 
-async def _open_initial_subscription(session: Session, topic: Topic, name: str) -> None:
+async def _open_initial_subscription(session: Session, topic: ServedTopic, name: str) -> None:
     """A producer may bring a subscription into being, so that nothing it sends is without a reader."""
     if not topic.name.is_persistent or name in topic.subscriptions:
         return

@@ -17,8 +17,7 @@ from google.protobuf.message import Message
 from magnetar.broker.closed_producers import ClosedProducers
 from magnetar.broker.consumer import Consumer, Delivery
 from magnetar.broker.producer import Producer
-from magnetar.broker.subscription import Subscription
-from magnetar.broker.topic import Topic
+from magnetar.broker.served import ServedSubscription, ServedTopic
 from magnetar.broker.topic_watches import TopicWatch
 from magnetar.errors import BadCommand, MagnetarError, NotSupported, PeerFault
 from magnetar.runtime.disk import Buffer
@@ -38,8 +37,8 @@ _log = logging.getLogger(__name__)
 
 class OpenConsumer(NamedTuple):
     consumer: Consumer
-    subscription: Subscription
-    topic: Topic
+    subscription: ServedSubscription
+    topic: ServedTopic
     messages: MessageEncoder
 
     def frames(self, deliveries: Sequence[Delivery]) -> list[Buffer]:
@@ -60,7 +59,7 @@ class OpenConsumer(NamedTuple):
 
 class OpenProducer(NamedTuple):
     producer: Producer
-    topic: Topic
+    topic: ServedTopic
     receipts: ReceiptEncoder
 
 
@@ -244,7 +243,7 @@ class Session:
         subscription = open_consumer.subscription
         subscription.remove_consumer(open_consumer.consumer)
         if not subscription.cursor.is_durable and not subscription.consumers:
-            open_consumer.topic.forget_subscription(subscription)
+            open_consumer.topic.forget_subscription(subscription)  # type: ignore[arg-type]
 
     async def _run(self, serve: Callable[["Session", Any], Coroutine[Any, Any, None]], command: pb.BaseCommand) -> None:
         try:

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers that a topic owes its producers, in the order in which their messages came.
+
+Owns what was appended and has no outcome yet, and between those what needs no append because it is stored already or is
+being stored by an earlier SEND. Official clients match answers with the head of their own queue, so none overtakes
+another: what needs no append is answered when every append before it has its outcome. Never stores, never judges.
+
+Invariant: outcomes come in the order of the appends, each once.
+Decides.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from magnetar.broker.deduplication import Verdict
+from magnetar.broker.producer import Producer
+from magnetar.errors import MagnetarError
+
+
+class Answers:
+    __slots__ = ("_questions", "_repeated", "_settled", "waiting")
+
+    def __init__(self) -> None:
+        # What was appended and is not yet persisted, oldest first: producer, sequence id, highest sequence id,
+        # bytes, messages.
+        self.waiting: deque[tuple[Producer, int, int, int, int]] = deque()
+        # How many appends have had their outcome, in all.
+        self._settled = 0
+        # After how many outcomes it is due, producer, sequence id, highest sequence id, bytes, verdict.
+        self._repeated: deque[tuple[int, Producer, int, int, int, Verdict]] = deque()
+        self._questions: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def repeat(
+        self, producer: Producer, sequence_id: int, highest_sequence_id: int, size: int, verdict: Verdict
+    ) -> None:
+        """Acknowledge without an append, in its turn; refused if it was pending and that append fails."""
+        if not self.waiting:
+            producer.link.send_duplicate_receipt(producer, sequence_id, highest_sequence_id, size)
+            return
+        due = self._settled + len(self.waiting)
+        self._repeated.append((due, producer, sequence_id, highest_sequence_id, size, verdict))
+        producer.pending += 1
+
+    def call_when_settled(self, call: Callable[[], None]) -> None:
+        """Call when every append that waits now has its outcome; at once when none waits."""
+        if self.waiting:
+            self._questions.append((self._settled + len(self.waiting), call))
+        else:
+            call()
+
+    def on_persisted(self, ledger_id: int, first_entry: int, last_entry: int) -> tuple[int, int]:
+        """The next appends are these entries; returns how many messages and bytes they were."""
+        messages = size = 0
+        while self._repeated or self._questions:
+            due = min(queue[0][0] for queue in (self._repeated, self._questions) if queue)
+            before = first_entry + due - self._settled
+            if before > last_entry + 1:
+                break
+            some_messages, some_size = self._acknowledge(ledger_id, first_entry, before - 1)
+            messages += some_messages
+            size += some_size
+            first_entry = before
+            self._answer_due(None)
+        rest_messages, rest_size = self._acknowledge(ledger_id, first_entry, last_entry)
+        return messages + rest_messages, size + rest_size
+
+    def on_failed(self, count: int, refusal: MagnetarError) -> int:
+        """The oldest appends will not be stored; returns how many messages they were."""
+        lost = 0
+        for _ in range(count):
+            producer, sequence_id, _, size, messages = self.waiting.popleft()
+            lost += messages
+            producer.link.send_refusal(producer, sequence_id, size, refusal)
+            producer.on_stored(1)
+            self._settled += 1
+            self._answer_due(refusal)
+        return lost
+
+    def _acknowledge(self, ledger_id: int, first_entry: int, last_entry: int) -> tuple[int, int]:
+        """Receipts for these entries, if any: one run per producer in turn."""
+        waiting = self.waiting
+        entry_id = first_entry
+        messages_in_all = size_in_all = 0
+        while entry_id <= last_entry:
+            producer = waiting[0][0]
+            run_start = entry_id
+            receipts = []
+            run_size = run_messages = 0
+            while entry_id <= last_entry and waiting[0][0] is producer:
+                _, sequence_id, highest_sequence_id, size, messages = waiting.popleft()
+                receipts.append((sequence_id, highest_sequence_id))
+                run_size += size
+                run_messages += messages
+                entry_id += 1
+            producer.bytes_in += run_size
+            producer.messages_in += run_messages
+            self._settled += len(receipts)
+            producer.link.send_receipts(producer, receipts, ledger_id, run_start, run_size)
+            producer.on_stored(len(receipts))
+            messages_in_all += run_messages
+            size_in_all += run_size
+        return messages_in_all, size_in_all
+
+    def _answer_due(self, refusal: MagnetarError | None) -> None:
+        while self._repeated and self._repeated[0][0] <= self._settled:
+            _, producer, sequence_id, highest_sequence_id, size, verdict = self._repeated.popleft()
+            if refusal is not None and verdict is Verdict.PENDING:
+                producer.link.send_refusal(producer, sequence_id, size, refusal)
+            else:
+                producer.link.send_duplicate_receipt(producer, sequence_id, highest_sequence_id, size)
+            producer.on_stored(1)
+        while self._questions and self._questions[0][0] <= self._settled:
+            self._questions.popleft()[1]()
