@@ -263,17 +263,19 @@ class Topics:
             inactivity_s += interval_s
             if settings.delete_inactive_topics and inactivity_s >= settings.inactive_topic_check_interval_s:
                 inactivity_s = 0.0
-                await self._delete_inactive()
+                await self.delete_inactive()
 
-    async def _delete_inactive(self) -> None:
+    async def delete_inactive(self) -> None:
+        """Delete topics that nothing has used for as long as the settings say."""
         settings = self._settings
         duration_s = settings.inactive_topic_duration_max_s or settings.inactive_topic_check_interval_s
         for topic in self.loaded():
             since_ms = topic.is_inactive_since(settings.delete_inactive_topics_mode)
-            if since_ms is None or self._clock.now_ms() - since_ms < duration_s * 1000:
+            if topic.name in self._leaving or since_ms is None or self._clock.now_ms() - since_ms < duration_s * 1000:
                 continue
             try:
                 _log.info("deleting topic %s: nothing has used it for %d s", topic.name, duration_s)
-                await self.delete(topic.name)
+                # Nothing may come between the question and the end.
+                await self._leave(topic, topic.delete(force=False))
             except MagnetarError as error:
                 _log.warning("deleting the inactive topic %s: %s", topic.name, error)
