@@ -353,7 +353,7 @@ class Consumer(Generic[T]):
         return self._topics.partitions
 
     def queue_is_empty(self) -> bool:
-        return len(self._queue) == 0
+        return self._queue.is_empty
 
     # --- the end -----------------------------------------------------------------------------------
 

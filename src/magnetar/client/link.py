@@ -20,6 +20,7 @@ from magnetar.errors import (
     AlreadyClosed,
     BadName,
     BadSetting,
+    ConnectionLost,
     IncompatibleSchema,
     MagnetarError,
     ProducerFenced,
@@ -43,6 +44,7 @@ class Link:
         "_backoff",
         "_closed",
         "_core",
+        "_is_attached",
         "_on_failed",
         "_search",
         "_way",
@@ -67,6 +69,7 @@ class Link:
         self._backoff = core.backoff()
         self._search: asyncio.Task[None] | None = None
         self._way: Way | None = None
+        self._is_attached = asyncio.Event()
         self._closed = False
 
     async def open(self, timeout_s: float | None = None) -> None:
@@ -96,13 +99,28 @@ class Link:
             raise TimedOut(f"{self.topic}: the connection broke while it was being attached")
         self.connection = connection
         self.number += 1
+        self._is_attached.set()
         self._backoff.reset()
+
+    async def attached(self) -> Connection:
+        """The connection, once there is one. Raises ConnectionLost if that takes longer than an operation may."""
+        if self.connection is None and not self._closed:
+            limit_s = self._core.settings.operation_timeout_seconds
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self._is_attached.wait()
+            except TimeoutError:
+                raise ConnectionLost(f"{self.topic}: not connected for {limit_s:g} s") from None
+        if self.connection is None:
+            raise AlreadyClosed(f"{self.topic}: closed")
+        return self.connection
 
     def lost(self, connection: Connection, reason: object, assigned_url: str = "") -> None:
         """The attachment over this connection is gone: search again. Another's loss changes nothing."""
         if self._closed or self.connection is not connection:
             return
         self.connection = None
+        self._is_attached.clear()
         _log.info("%s: detached from %s (%s); attaching again", self.topic, connection.name, reason)
         if assigned_url:
             try:
@@ -130,11 +148,13 @@ class Link:
     def _fail(self, error: MagnetarError) -> None:
         if not self._closed:
             self._closed = True
+            self._is_attached.set()
             self._on_failed(error)
 
     def close(self) -> Connection | None:
         """Search no more. Returns the connection that the owner is still attached to."""
         self._closed = True
+        self._is_attached.set()
         if self._search is not None:
             self._search.cancel()
         connection, self.connection = self.connection, None

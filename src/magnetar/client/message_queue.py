@@ -23,13 +23,15 @@ class MessageQueue:
         self._end: MagnetarError | None = None
         self.bytes = 0
 
-    def __len__(self) -> int:
-        """At most; some may be skipped."""
-        return len(self._messages)
-
     @property
-    def has_waiters(self) -> bool:
-        return bool(self._waiters)
+    def is_empty(self) -> bool:
+        """Whether nothing here would be handed out."""
+        while self._messages:
+            entry = self._messages[0].entry
+            if entry.source is not None and entry.attachment == entry.source.generation:
+                return False
+            self.bytes -= self._messages.popleft().size()
+        return True
 
     def put(self, messages: list[Message[Any]]) -> None:
         self._messages.extend(messages)

@@ -359,7 +359,7 @@ class PartitionConsumer:
 
     async def seek(self, target: MessageId | int) -> None:
         """Move the subscription to a message id, or to a publish time in milliseconds."""
-        connection = self._connection()
+        connection = await self._connection()
         if self._seeking_in >= 0:
             raise TooManyRequests(f"{self.topic}: a seek is under way")
         self._seeking_in = self._link.number
@@ -390,12 +390,13 @@ class PartitionConsumer:
     async def unsubscribe(self, *, force: bool = False) -> None:
         self.acks.flush()
         request = pb.CommandUnsubscribe(consumer_id=self._consumer_id, force=force)
-        await self._connection().request(Type.UNSUBSCRIBE, request)
+        await (await self._connection()).request(Type.UNSUBSCRIBE, request)
         await self.close()
 
     async def last_message_id(self) -> tuple[MessageId, Position | None]:
         """The topic's last message, and how far the subscription has acknowledged, if the broker says."""
-        answer: pb.CommandGetLastMessageIdResponse = await self._connection().request(
+        connection = await self._connection()
+        answer: pb.CommandGetLastMessageIdResponse = await connection.request(
             Type.GET_LAST_MESSAGE_ID, pb.CommandGetLastMessageId(consumer_id=self._consumer_id)
         )
         reached = None
@@ -405,16 +406,16 @@ class PartitionConsumer:
 
     async def broker_statistics(self) -> pb.CommandConsumerStatsResponse:
         request = pb.CommandConsumerStats(consumer_id=self._consumer_id)
-        answer: pb.CommandConsumerStatsResponse = await self._connection().request(Type.CONSUMER_STATS, request)
+        connection = await self._connection()
+        answer: pb.CommandConsumerStatsResponse = await connection.request(Type.CONSUMER_STATS, request)
         return answer
 
-    def _connection(self) -> Connection:
+    async def _connection(self) -> Connection:
+        """The connection; while there is none, wait for the next."""
         self._core.check_process()
         if not is_live(self.state):
             raise self._end or AlreadyClosed(f"{self.topic}: the consumer is closed")
-        if self._link.connection is None:
-            raise ConnectionLost(f"{self.topic}: not connected now")
-        return self._link.connection
+        return await self._link.attached()
 
     # --- what the broker says ------------------------------------------------------------------------
 
