@@ -7,7 +7,10 @@ the rate holds in the mean. Time is given by the caller, in seconds of a clock t
 Decides.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+_PLENTY: Final = 2**31
 
 
 class Rate(NamedTuple):
@@ -87,6 +90,42 @@ def limiter_for(rate: Rate, present: RateLimiter | None, now_s: float) -> RateLi
     if present is not None and present.rate == rate:
         return present
     return RateLimiter(rate, now_s)
+
+
+class NamedLimit:
+    """A limiter with a name and a clock, as dispatch asks for it; several subscriptions may share one."""
+
+    __slots__ = ("_limiter", "_now_s", "name")
+
+    def __init__(self, name: str, rate: Rate, now_s: Callable[[], float]) -> None:
+        self.name = name
+        self._limiter = RateLimiter(rate, now_s())
+        self._now_s = now_s
+
+    @property
+    def rate(self) -> Rate:
+        return self._limiter.rate
+
+    def available(self) -> tuple[int, int]:
+        """Messages and bytes that may go out now; zero of either means none."""
+        messages, size = self._limiter.room(self._now_s())
+        return messages if messages >= 0 else _PLENTY, size if size >= 0 else _PLENTY
+
+    def consume(self, messages: int, size_bytes: int) -> None:
+        self._limiter.take(messages, size_bytes, self._now_s())
+
+    def delay_s(self) -> float:
+        """Seconds until something is available again."""
+        return self._limiter.wait_s(self._now_s())
+
+
+def named_limit(name: str, rate: Rate, present: NamedLimit | None, now_s: Callable[[], float]) -> NamedLimit | None:
+    """The limit for a rate: the present one when the rate has not changed, None when there is no limit."""
+    if not rate.is_limited:
+        return None
+    if present is not None and present.rate == rate:
+        return present
+    return NamedLimit(name, rate, now_s)
 
 
 class CallLimiter:

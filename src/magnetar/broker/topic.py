@@ -21,8 +21,9 @@ from magnetar.broker.deduplication import NO_SEQUENCE, Verdict, signed
 from magnetar.broker.deduplication_cursor import CURSOR as DEDUPLICATION_CURSOR
 from magnetar.broker.deduplication_cursor import DeduplicationCursor, chunk_of
 from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
+from magnetar.broker.dispatch_rates import DispatchRates
 from magnetar.broker.producer import Producer
-from magnetar.broker.rate_limit import Rate, RateLimiter, limiter_for
+from magnetar.broker.rate_limit import CallLimiter, Rate, RateLimiter, limiter_for
 from magnetar.broker.stored_message import stored_index
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic_producers import TopicProducers
@@ -38,7 +39,7 @@ from magnetar.errors import (
     TopicBusy,
     TopicTerminated,
 )
-from magnetar.ids import Position
+from magnetar.ids import LATEST, Position
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.names import TopicName
 from magnetar.runtime.clock import WallClock
@@ -103,6 +104,16 @@ class Topic:
         self._limiters: tuple[RateLimiter, ...] = ()
         self.limit_publishing(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
         self._answers = Answers()
+        self.dispatch_rates = DispatchRates(
+            str(name),
+            self.subscriptions,
+            now_s,
+            rate=Rate(settings.subscription_dispatch_messages_per_s, settings.subscription_dispatch_bytes_per_s),
+        )
+        self.dispatch_rates.limit_topic(
+            Rate(settings.topic_dispatch_messages_per_s, settings.topic_dispatch_bytes_per_s)
+        )
+        self._subscribes = CallLimiter(settings.subscribes_per_consumer, settings.subscribe_rate_period_s)
         self.managed_ledger: ManagedLedger
 
     async def attach(self, managed_ledger: ManagedLedger, *, deduplicate: bool) -> None:
@@ -264,6 +275,7 @@ class Topic:
         if subscription is None:
             raise SubscriptionNotFound(f"Topic {self.name} has no subscription '{name}'")
         await subscription.delete_stored()
+        self.dispatch_rates.forget(name)
         await subscription.close()
         if subscription.cursor.is_durable:
             await self.managed_ledger.delete_cursor(name)
@@ -272,6 +284,12 @@ class Topic:
         """A non-durable subscription whose last consumer left."""
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
+            self.dispatch_rates.forget(subscription.name)
+
+    def check_subscribe_rate(self, consumer: str) -> None:
+        """NotSupported when this consumer, as its client names it, subscribes more often than allowed."""
+        if self._subscribes.calls > 0 and not self._subscribes.may_call(consumer, self._now_s()):
+            raise NotSupported("Subscribe limited by subscribe rate limit per consumer.")
 
     # --- end ----------------------------------------------------------------------------------------
 
@@ -282,6 +300,15 @@ class Topic:
         self._producers.send_away(TopicTerminated("Topic was already terminated"))
         self._wake_subscriptions()
         return last
+
+    async def truncate(self) -> None:
+        """Let go of everything but the present ledger; subscriptions stand at the end."""
+        self._refuse_when_closing()
+        if self._deduplication is not None:
+            self._deduplication.close()
+        for subscription in list(self.subscriptions.values()):
+            await subscription.reset(LATEST)
+        await self.managed_ledger.truncate()
 
     async def close(self) -> None:
         """Send clients away, let what is on its way be stored, save the cursors."""
@@ -403,6 +430,7 @@ class Topic:
             partition=self.name.partition_index,
         )
         self.subscriptions[name] = subscription
+        self.dispatch_rates.apply(subscription)
         return subscription
 
     async def _stored_index(self) -> int:

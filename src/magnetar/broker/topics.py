@@ -16,7 +16,7 @@ from magnetar.broker.dispatch.parts import DispatchMemory
 from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.non_persistent_topic import NonPersistentTopic
-from magnetar.broker.rate_limit import Rate, RateLimiter, limiter_for
+from magnetar.broker.rate_limit import NamedLimit, Rate, RateLimiter, limiter_for, named_limit
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.sheltered import sheltered
 from magnetar.broker.topic import Topic
@@ -59,6 +59,7 @@ class Topics:
         self._leaving: dict[TopicName, None] = {}
         self._upkeep: asyncio.Task[None] | None = None
         self._broker_limiter: RateLimiter | None = None
+        self._dispatch_limit: NamedLimit | None = None
         self._closing = False
 
     def loaded(self) -> list[Topic]:
@@ -163,6 +164,13 @@ class Topics:
         for topic in self._loaded.values():
             topic.broker_limiter = self._broker_limiter
 
+    def limit_dispatch(self, rate: Rate) -> None:
+        """What all topics of this broker may send to consumers together."""
+        now_s = asyncio.get_running_loop().time
+        self._dispatch_limit = named_limit("dispatch rate of the broker", rate, self._dispatch_limit, now_s)
+        for topic in self._loaded.values():
+            topic.dispatch_rates.limit_broker(self._dispatch_limit)
+
     async def close(self) -> None:
         self._closing = True
         if self._upkeep is not None:
@@ -207,6 +215,7 @@ class Topics:
             dispatch=self.dispatch,
         )
         topic.broker_limiter = self._broker_limiter
+        topic.dispatch_rates.limit_broker(self._dispatch_limit)
         managed_ledger = await self.managed_ledgers.open(name.persistence_name, topic)
         try:
             await topic.attach(managed_ledger, deduplicate=self._settings.deduplication_enabled)
@@ -247,6 +256,9 @@ class Topics:
         if self._upkeep is None:
             rate = Rate(self._settings.broker_publish_messages_per_s, self._settings.broker_publish_bytes_per_s)
             self.limit_publishing(rate)
+            self.limit_dispatch(
+                Rate(self._settings.broker_dispatch_messages_per_s, self._settings.broker_dispatch_bytes_per_s)
+            )
             self._upkeep = self._tasks.start(self._look_after(), "topics: upkeep")
 
     async def _look_after(self) -> None:

@@ -58,11 +58,50 @@ class BrokerSettings:
     inactive_topic_duration_max_s: int = 0
     topic_upkeep_interval_s: int = 10
 
+    # Policies where neither topic nor namespace has any. 0 means not at all, or no limit; -1 in a quota: no limit.
+    message_ttl_s: int = 0
+    message_expiry_check_interval_s: int = 300
+    subscription_expiration_minutes: int = 0
+    subscription_expiry_check_interval_s: int = 300
+    backlog_quota_check_enabled: bool = True
+    backlog_quota_check_interval_s: int = 60
+    backlog_quota_bytes: int = -1
+    backlog_quota_s: int = -1
+    backlog_quota_action: str = "producer_request_hold"
+    compaction_threshold_bytes: int = 0
+    compaction_check_interval_s: int = 60
+    # Compaction: bytes of keys and places that one run may hold in memory; beyond this it fails and says so.
+    compaction_memory_bytes_max: int = 256 * 1024 * 1024
+    compaction_keeps_unkeyed: bool = True
+    consumers_per_topic_max: int = 0
+    consumers_per_subscription_max: int = 0
+    subscribes_per_consumer: int = 0
+    subscribe_rate_period_s: int = 30
+    topic_dispatch_messages_per_s: int = 0
+    topic_dispatch_bytes_per_s: int = 0
+    subscription_dispatch_messages_per_s: int = 0
+    subscription_dispatch_bytes_per_s: int = 0
+    replicator_dispatch_messages_per_s: int = 0
+    replicator_dispatch_bytes_per_s: int = 0
+    delayed_delivery_tick_ms: int = 1_000
+    delayed_delivery_delay_max_ms: int = 0
+    pause_until_acks_persist: bool = False
+    subscription_types: tuple[str, ...] = ("Exclusive", "Shared", "Failover", "Key_Shared")
+    encryption_required: bool = False
+    schema_compatibility: str = "FULL"
+    schema_auto_update: bool = True
+    schema_validation_enforced: bool = False
+    # Schema definitions held in memory, over all topics.
+    schemas_cached_max: int = 10_000
+    schema_bytes_max: int = 1024 * 1024
+
     # 0 means no limit.
     topic_publish_messages_per_s: int = 0
     topic_publish_bytes_per_s: int = 0
     broker_publish_messages_per_s: int = 0
     broker_publish_bytes_per_s: int = 0
+    broker_dispatch_messages_per_s: int = 0
+    broker_dispatch_bytes_per_s: int = 0
 
     dispatch_read_entries_max: int = 100
     dispatch_read_bytes_max: int = 5 * 1024 * 1024
@@ -75,5 +114,9 @@ class BrokerSettings:
     key_shared_consistent_hashing: bool = True
     key_shared_points_per_consumer: int = 100
     delayed_delivery_enabled: bool = True
+    # Delayed entries of whole ledgers are stored as buckets from this many on, up to so many buckets.
+    delayed_bucket_entries_min: int = 50_000
+    delayed_segment_entries_max: int = 5_000
+    delayed_buckets_max: int = 50
     entry_filter_reschedule_ms: int = 1_000
     liveness_check_interval_ms: int = 5_000

@@ -103,4 +103,16 @@ PUBLISH_KEYS: Final[tuple[Key, ...]] = rows(
         _RATE,
         "Bytes per second that the broker takes; 0: any number.",
     ),
+    (
+        "dispatchThrottlingRateInMsg",
+        "broker_dispatch_messages_per_s",
+        _RATE,
+        "Messages per second that the broker sends to consumers; 0: any number.",
+    ),
+    (
+        "dispatchThrottlingRateInByte",
+        "broker_dispatch_bytes_per_s",
+        _RATE,
+        "Bytes per second that the broker sends to consumers; 0: any number.",
+    ),
 )

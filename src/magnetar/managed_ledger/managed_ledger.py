@@ -35,6 +35,7 @@ from magnetar.managed_ledger.ledger_record import refuse_own
 from magnetar.managed_ledger.log_record import LogRecord
 from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener
+from magnetar.managed_ledger.side_ledgers import SideLedgers
 from magnetar.managed_ledger.trimming import Trimming
 from magnetar.runtime.disk import Buffer
 
@@ -53,6 +54,7 @@ class ManagedLedger:
         self._cursors = cursors
         self._appender = appender
         self._reads = EntryReads(log)
+        self.side_ledgers = SideLedgers(log)
         self._trimming = Trimming(log, record, cursors)
         # Cursors are made and deleted one after another, so that two of one name never meet.
         self._cursor_turn = asyncio.Lock()
@@ -281,6 +283,12 @@ class ManagedLedger:
     async def trim(self) -> int:
         """Let go what no durable cursor needs and retention does not keep; returns how many ledgers went."""
         return await self._guarded(self._trimming.trim())
+
+    async def truncate(self) -> int:
+        """Let go everything before the present ledger, retention or not, once every durable cursor stands at the end."""
+        for cursor in list(self._cursors.durable.values()):
+            await cursor.reset(LATEST)
+        return await self._guarded(self._trimming.trim(heed_retention=False))
 
     def upkeep(self) -> None:
         """What time brings: rollover by age, trimming by age, unfinished deletions."""

@@ -28,14 +28,14 @@ class Trimming:
         # Deleted, although the record still says that they must be.
         self._gone: set[int] = set()
 
-    async def trim(self) -> int:
+    async def trim(self, *, heed_retention: bool = True) -> int:
         """Delete what no durable cursor needs and retention does not keep; returns how many ledgers left the list.
 
         BadVersion when another owner has the record.
         """
         ledgers = self._log.ledgers
         async with self._record.turn:
-            count = self._trimmable()
+            count = self._trimmable(heed_retention)
             if count:
                 # Out of the list before the write, so that no new cursor settles there meanwhile.
                 dropped = ledgers.drop_oldest(count)
@@ -75,13 +75,13 @@ class Trimming:
         """True when `trim` would change something now."""
         return bool(self._still_to_delete() or self._trimmable())
 
-    def _trimmable(self) -> int:
+    def _trimmable(self, heed_retention: bool = True) -> int:
         return trimmable_ledgers(
             list(self._log.ledgers),
             self._cursors.slowest_saved(),
             now_ms=self._log.clock.now_ms(),
-            retention_ms=self._log.settings.retention_ms,
-            retention_bytes=self._log.settings.retention_bytes,
+            retention_ms=self._log.settings.retention_ms if heed_retention else 0,
+            retention_bytes=self._log.settings.retention_bytes if heed_retention else 0,
         )
 
     def _still_to_delete(self) -> list[int]:

@@ -60,6 +60,9 @@ async def subscribe(session: Session, request: pb.CommandSubscribe) -> None:
 
 async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> OpenConsumer:
     topic = await session.broker.topics.open(TopicName.parse(request.topic), create=request.force_topic_creation)
+    if isinstance(topic, Topic):
+        host = session.connection.peer.rpartition(":")[0]
+        topic.check_subscribe_rate(f"{host}/{request.consumer_name}/{request.consumer_id}")
     subscription = await _subscription(session, topic, request)
     if session.consumers.get(request.consumer_id, 0) is not None or not session.connection.is_open:
         raise ServiceNotReady("The consumer was closed while it was being opened")
