@@ -64,5 +64,5 @@ def run(test: Coroutine[Any, Any, Result]) -> Result:
 async def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
     """Let the loop run until the condition is true."""
     async with asyncio.timeout(limit_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 the condition is another process's
             await asyncio.sleep(0.005)

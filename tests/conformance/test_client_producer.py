@@ -17,7 +17,6 @@ from magnetar import (
     Message,
     PartitionsRoutingMode,
     ProducerAccessMode,
-    Receipt,
 )
 from magnetar.errors import (
     AlreadyClosed,
@@ -328,11 +327,10 @@ def test_a_full_queue_raises_or_waits(service: Service) -> None:
         topic = service.topic("full")
         async with Client(service.url) as client:
             producer = await client.create_producer(topic, max_pending_messages=10)
-            receipts: list[Receipt] = []
+            for _ in range(10):
+                await producer.submit(b"x")
             with pytest.raises(ProducerQueueFull):
-                for _ in range(1_000):
-                    receipts.append(await producer.submit(b"x"))  # noqa: PERF401 the error ends it
-            assert len(receipts) == 10
+                await producer.submit(b"x")
             await producer.flush()
             await producer.send(b"room again")
             waiting = await client.create_producer(topic, max_pending_messages=10, block_if_queue_full=True)

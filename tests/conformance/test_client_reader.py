@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client's readers and table views against a real broker."""
 
-import asyncio
-
 import pytest
 
 from magnetar import Client, CompressionType, MessageId
@@ -139,9 +137,8 @@ def test_a_table_view_has_the_latest_value_of_each_key(service: Service) -> None
 
 def test_an_empty_topic_is_an_empty_table(service: Service) -> None:
     async def test() -> None:
-        async with Client(service.url) as client, asyncio.timeout(20):
-            async with await client.create_table_view(service.topic("empty")) as view:
-                assert len(view) == 0
-                await view.refresh()
+        async with Client(service.url) as client, await client.create_table_view(service.topic("empty")) as view:
+            assert len(view) == 0
+            await view.refresh()
 
     run(test())
