@@ -98,3 +98,33 @@ def test_delayed_messages_survive_kill_9(tmp_path: Path, topic: str) -> None:
             got.add(message.data())
             consumer.acknowledge(message)
         client.close()
+
+
+@pytest.mark.feature("F-DLY-07", "B-16")
+def test_stored_buckets_are_found_by_the_next_process(tmp_path: Path, topic: str) -> None:
+    few = {
+        "PULSAR_PREFIX_delayedDeliveryMinIndexCountPerBucket": "50",
+        "PULSAR_PREFIX_delayedDeliveryMaxIndexesPerBucketSnapshotSegment": "20",
+    }
+    with StandaloneProcess(tmp_path, environment=few) as process:
+        due_ms = int(time.time() * 1000) + 12_000
+        client = pulsar.Client(process.service_url, logger=QUIET)
+        consumer = client.subscribe(topic, "s", consumer_type=SHARED)
+        producer = client.create_producer(topic, batching_enabled=False)
+        for round_number in range(3):
+            # Each start writes a new ledger, so the entries before it are those of whole ledgers.
+            for number in range(100):
+                producer.send(b"m-%d-%d" % (round_number, number), deliver_at=due_ms + (number * 37 % 100) * 10)
+            process.kill() if round_number else process.stop()
+            process.start()
+        producer.send(b"last", deliver_at=due_ms)
+        got: dict[bytes, int] = {}
+        while len(got) < 301:
+            message = consumer.receive(30_000)
+            assert time.time() * 1000 > due_ms - 5
+            got[message.data()] = got.get(message.data(), 0) + 1
+            consumer.acknowledge(message)
+        assert set(got.values()) == {1}, "nothing came twice"
+        stored = [path for path in process.data_directory.rglob("*") if path.is_file()]
+        assert any(b"#pulsar.internal.delayed.bucket_" in path.read_bytes() for path in stored)
+        client.close()

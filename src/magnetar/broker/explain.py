@@ -72,9 +72,11 @@ def _why_nothing_to_send(subscription: Subscription, position: Position | None) 
     first = pump.delayed.first()
     if first is not None:
         due = datetime.fromtimestamp(first[1] / 1000, UTC).isoformat(timespec="milliseconds")
-        count = len(pump.delayed)
+        named = f", {_id(first[0])}," if first[0] is not None else ""
         return Explanation(
-            Reason.DELAYED, f"{count} messages are delayed; the next one, {_id(first[0])}, is due at {due}.", first[0]
+            Reason.DELAYED,
+            f"{len(pump.delayed)} entries are delayed; the next one{named} is due at {due}.",
+            first[0],
         )
     unacked = cursor.next_unacked(cursor.mark_delete)
     if unacked is None:

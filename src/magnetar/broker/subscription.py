@@ -151,6 +151,7 @@ class Subscription:
         try:
             self.disconnect_consumers()
             self.pump.start_over()
+            await self.pump.buckets.delete_all()
             await self.cursor.reset(position)
             if ack_set and self._managed_ledger.ledgers.contains(position):
                 self.cursor.ack(position, ack_set)
@@ -176,6 +177,13 @@ class Subscription:
         for consumer in list(self.consumers):
             self.remove_consumer(consumer)
             consumer.link.disconnect_consumer(consumer)
+
+    async def delete_stored(self) -> None:
+        """The subscription is about to be deleted: what it stored beside its cursor goes first."""
+        self._closed = True
+        self.disconnect_consumers()
+        self.pump.start_over()
+        await self.pump.buckets.delete_all()
 
     async def close(self) -> None:
         self._closed = True
@@ -217,6 +225,8 @@ class Subscription:
         if self.dispatcher.is_ordered:
             # Ordered subscriptions get delayed messages in their place.
             self.pump.delayed.clear()
+        elif self._parts.settings.delayed_delivery_enabled:
+            self.pump.recover_delayed()
         self.pump.dispatcher = self.dispatcher
         self.pump.rewind()
 

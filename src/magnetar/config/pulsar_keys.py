@@ -111,6 +111,19 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
         ),
         ("delayedDeliveryEnabled", "delayed_delivery_enabled", Flag(), "Shared subscriptions heed delivery times."),
         (
+            "delayedDeliveryMinIndexCountPerBucket",
+            "delayed_bucket_entries_min",
+            COUNT,
+            "Delayed entries from which on they are stored as a bucket.",
+        ),
+        (
+            "delayedDeliveryMaxIndexesPerBucketSnapshotSegment",
+            "delayed_segment_entries_max",
+            Whole(1, 100_000),
+            "Delayed entries of a bucket that are in memory at one time.",
+        ),
+        ("delayedDeliveryMaxNumBuckets", "delayed_buckets_max", COUNT, "Buckets of one subscription."),
+        (
             "dispatcherEntryFilterRescheduledMessageDelay",
             "entry_filter_reschedule_ms",
             POSITIVE_MILLISECONDS,

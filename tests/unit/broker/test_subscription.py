@@ -475,6 +475,9 @@ class Schedule:
             unacked_messages_per_subscription_max=12,
             key_shared_look_ahead_entries_max=10,
             failover_delay_ms=50,
+            is_durable=True,
+            delayed_bucket_entries_min=4,
+            delayed_segment_entries_max=2,
         )
         self.consumers: list[Consumer] = []
 
@@ -583,6 +586,7 @@ class Schedule:
         if isinstance(dispatcher, KeySharedDispatcher):
             assert dispatcher.waiting == 0
             assert dispatcher.draining() == []
+        assert len(self.world.log.side_ledgers.stored) == self.world.subscription.pump.buckets.count
         await self.world.tasks.close()
 
 

@@ -3,17 +3,20 @@
 
 import asyncio
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, cast
 
 from magnetar.broker.consumer import Consumer, Delivery
 from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
 from magnetar.broker.subscription import KeySharing, Subscription, SubscriptionType
 from magnetar.config.broker import BrokerSettings
-from magnetar.errors import BookieUnavailable
+from magnetar.config.managed_ledger import ManagedLedgerSettings
+from magnetar.errors import BookieUnavailable, NoSuchLedger
 from magnetar.ids import EARLIEST, Position
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.managed_ledger.cursor_state import CursorState
 from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.ledger_list import LedgerList, LedgerSpan
@@ -31,10 +34,56 @@ class HandClock(WallClock):
         return self.ms
 
 
+class SideLedgersTwin:
+    """Side ledgers in a plain dict; a set of ids that cannot be read now."""
+
+    def __init__(self) -> None:
+        self.stored: dict[int, list[bytes]] = {}
+        self.unreadable: set[int] = set()
+        self._ids = count(100)
+
+    async def reserve_id(self) -> int:
+        return next(self._ids)
+
+    async def write(self, ledger_id: int, entries: Sequence[bytes], about: object) -> None:
+        await asyncio.sleep(0)
+        self.stored[ledger_id] = list(entries)
+
+    async def read(self, ledger_id: int, entry_id: int) -> bytes:
+        await asyncio.sleep(0)
+        if ledger_id in self.unreadable:
+            raise BookieUnavailable("the test says so")
+        if ledger_id not in self.stored:
+            raise NoSuchLedger(f"no ledger {ledger_id}")
+        return self.stored[ledger_id][entry_id]
+
+    async def delete(self, ledger_id: int) -> None:
+        self.stored.pop(ledger_id, None)
+
+
+class PropertiesTwin:
+    """A cursor's store that keeps properties and nothing else."""
+
+    def __init__(self) -> None:
+        self.user_properties: dict[str, str] = {}
+        self.saved_changes = 0
+        self.saved_mark_delete = EARLIEST
+
+    async def set_user_properties(self, properties: Mapping[str, str]) -> None:
+        self.user_properties = dict(properties)
+
+    async def save(self, snapshot: Callable[[], tuple[CursorSnapshot, int]]) -> None:
+        state, self.saved_changes = snapshot()
+        self.saved_mark_delete = state.mark_delete
+
+
 class LogTwin:
     """What a subscription asks of a managed ledger, over a plain list."""
 
+    name = "public/default/persistent/t"
+
     def __init__(self) -> None:
+        self.side_ledgers = SideLedgersTwin()
         self.ledgers = LedgerList([LedgerSpan(3)])
         self.stored: dict[Position, memoryview] = {}
         self.is_terminated = False
@@ -127,22 +176,33 @@ class ClientTwin:
 class World:
     """Built inside a running loop."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, is_durable: bool = False, **settings: Any) -> None:
+        self.is_durable = is_durable
         self.clock = HandClock()
         self.log = LogTwin()
         self.memory = DispatchMemory()
         self.crashes: list[BaseException] = []
-        self.tasks = Tasks("world", lambda _, error: self.crashes.append(error))
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._names = count(1)
-        parts = DispatchParts(BrokerSettings(**settings), self.clock, self.tasks, self._call_later, self.memory)
+        self._settings = BrokerSettings(**settings)
+        self.properties = PropertiesTwin()
+        self.reopen()
+
+    def reopen(self) -> None:
+        """The subscription, as a new owner finds it: nothing acknowledged, its properties as they were."""
+        self.tasks = Tasks("world", lambda _, error: self.crashes.append(error))
+        self._timers.clear()
+        parts = DispatchParts(self._settings, self.clock, self.tasks, self._call_later, self.memory)
         state = CursorState(self.log.ledgers, self.log.ledgers.before_first)
         cursor = Cursor(
-            cast("Any", None),
+            cast(
+                "Any",
+                SimpleNamespace(tasks=self.tasks, settings=ManagedLedgerSettings(), name="t", ledgers=self.log.ledgers),
+            ),
             "s",
             state,
-            store=None,
+            store=cast("Any", self.properties) if self.is_durable else None,
             properties={},
             on_saved=lambda: None,
             on_closed=lambda _: None,

@@ -1,73 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which entries of a subscription are due when: the earliest first, cheap at a million of them.
 
-New ones go into a small heap; when that is full it becomes a run: three sorted arrays, 20 bytes an entry, read from
-the front. Bitmaps by ledger tell whether an entry is known already, so that reading a stretch of the log again adds
-nothing.
+New ones go into a small heap; when that is full it becomes a run of sorted arrays. Runs of whole ledgers may be stored
+as buckets, and then hold only their present segment here. Bitmaps by ledger tell which entries are known, so that
+reading a stretch of the log again adds nothing, and an entry that a bucket names twice goes out once.
 
-Invariant: an entry is in the heap or in one run, and then in the bitmaps, or in none of them.
+Invariant: `count` is the number of known entries; each of them is in the heap, in a run or in a segment on disk.
 Decides.
 """
 
 import heapq
-from array import array
 from collections.abc import Iterable
 from typing import Final
 
 from pyroaring import BitMap
 
+from magnetar.broker.delayed.bucket_format import DueItem, SegmentFacts
+from magnetar.broker.delayed.due_run import DueRun
 from magnetar.ids import Position
 
 HEAP_ENTRIES_MAX: Final = 16_384
-# A run whose front is consumed gives its memory back in steps of this many entries.
-_CUT_ENTRIES: Final = 8_192
-
-
-class DueRun:
-    """Entries in the order of their time; `at` is the first that is left."""
-
-    __slots__ = ("at", "entries", "ledgers", "times")
-
-    def __init__(self, items: Iterable[tuple[int, int, int]]) -> None:
-        self.times = array("q")
-        self.ledgers = array("q")
-        self.entries = array("I")
-        self.at = 0
-        for due_ms, ledger_id, entry_id in items:
-            self.times.append(due_ms)
-            self.ledgers.append(ledger_id)
-            self.entries.append(entry_id)
-
-    def __len__(self) -> int:
-        return len(self.times) - self.at
-
-    @property
-    def next_due_ms(self) -> int:
-        return self.times[self.at]
-
-    def pop(self) -> Position:
-        at = self.at
-        position = Position(self.ledgers[at], self.entries[at])
-        self.at = at + 1
-        if self.at >= _CUT_ENTRIES:
-            for column in (self.times, self.ledgers, self.entries):
-                del column[: self.at]
-            self.at = 0
-        return position
 
 
 class DelayedIndex:
-    __slots__ = ("_heap", "_heap_max", "_known", "_run_heads", "_runs", "_runs_made", "count")
+    __slots__ = ("_heap", "_heap_max", "_known", "_run_heads", "_runs", "_runs_made", "_unsaved", "count", "epoch")
 
     def __init__(self, heap_entries_max: int = HEAP_ENTRIES_MAX) -> None:
         self._heap_max = heap_entries_max
-        self._heap: list[tuple[int, int, int]] = []
+        self._heap: list[DueItem] = []
         self._runs: dict[int, DueRun] = {}
         self._runs_made = 0
         # The next time of each run, smallest first.
         self._run_heads: list[tuple[int, int]] = []
         self._known: dict[int, BitMap] = {}
+        # Entries in the heap and in runs that are not stored.
+        self._unsaved = 0
         self.count = 0
+        # Rises when everything is forgotten, so that what was under way then is not believed.
+        self.epoch = 0
 
     def __len__(self) -> int:
         return self.count
@@ -75,6 +45,10 @@ class DelayedIndex:
     def __contains__(self, position: Position) -> bool:
         known = self._known.get(position[0])
         return known is not None and position[1] in known
+
+    @property
+    def unsaved(self) -> int:
+        return self._unsaved
 
     @property
     def next_due_ms(self) -> int | None:
@@ -86,15 +60,13 @@ class DelayedIndex:
             return heap[0][0]
         return heads[0][0] if heads else None
 
-    def first(self) -> tuple[Position, int] | None:
-        """The entry that is due first, and when."""
+    def first(self) -> tuple[Position | None, int] | None:
+        """The entry that is due first, if it is in memory, and when."""
         due_ms = self.next_due_ms
         if due_ms is None:
             return None
-        if self._heap and self._heap[0][0] == due_ms:
-            return Position(*self._heap[0][1:]), due_ms
-        run = self._runs[self._run_heads[0][1]]
-        return Position(run.ledgers[run.at], run.entries[run.at]), due_ms
+        item = self._heap[0] if self._heap and self._heap[0][0] == due_ms else self._runs[self._run_heads[0][1]].first()
+        return (Position(*item[1:]) if item is not None else None), due_ms
 
     def add(self, position: Position, due_ms: int) -> bool:
         """False when it was known before; its time does not change then."""
@@ -106,19 +78,37 @@ class DelayedIndex:
             return False
         known.add(entry_id)
         self.count += 1
+        self._unsaved += 1
         heapq.heappush(self._heap, (due_ms, ledger_id, entry_id))
         if len(self._heap) >= self._heap_max:
-            self._make_run()
+            items = sorted(self._heap)
+            self._heap = []
+            self._add_run(DueRun(items))
         return True
 
     def pop_due(self, now_ms: int, count_max: int) -> list[Position]:
-        """The entries that are due, the earliest first; they are not known any more."""
+        """The entries that are due, the earliest first; they are not known any more.
+
+        Ends early where the next one is in a segment that is not loaded: see `wanted`.
+        """
         due: list[Position] = []
         while len(due) < count_max:
             next_due_ms = self.next_due_ms
             if next_due_ms is None or next_due_ms > now_ms:
                 break
-            due.append(self._pop(next_due_ms))
+            if self._heap and self._heap[0][0] == next_due_ms:
+                _, ledger_id, entry_id = heapq.heappop(self._heap)
+                self._unsaved -= 1
+            else:
+                number = self._run_heads[0][1]
+                run = self._runs[number]
+                if not run.in_memory:
+                    break
+                ledger_id, entry_id = run.pop()
+                self._unsaved -= not run.bucket
+                self._on_head_moved(number, run)
+            if self._forget(ledger_id, entry_id):
+                due.append(Position(ledger_id, entry_id))
         return due
 
     def clear(self) -> None:
@@ -126,35 +116,113 @@ class DelayedIndex:
         self._runs.clear()
         self._run_heads.clear()
         self._known.clear()
+        self._unsaved = 0
         self.count = 0
+        self.epoch += 1
+
+    # --- buckets ----------------------------------------------------------------------------------
+
+    def take_unsaved(self, first_ledger: int, before_ledger: int) -> tuple[DueRun, list[DueItem]]:
+        """What is not stored of these ledgers as one run, which stays here, and its items, to be stored."""
+        loose = [number for number, run in self._runs.items() if not run.bucket]
+        unsaved = [*self._heap, *(item for number in loose for item in self._runs.pop(number).items())]
+        items = sorted(item for item in unsaved if first_ledger <= item[1] < before_ledger)
+        self._heap = [item for item in unsaved if not first_ledger <= item[1] < before_ledger]
+        heapq.heapify(self._heap)
+        self._run_heads = [head for head in self._run_heads if head[1] in self._runs]
+        heapq.heapify(self._run_heads)
+        run = DueRun(items)
+        if items:
+            self._add_run(run)
+        return run, items
+
+    def on_stored(
+        self, run: DueRun, bucket: str, segment_entries: int, segments: list[SegmentFacts], stored: int
+    ) -> None:
+        """A run that `take_unsaved` gave is stored."""
+        left = run.in_memory
+        self._unsaved -= left
+        run.on_stored(bucket, segment_entries, segments, stored - left)
+
+    def add_stored(self, bucket: str, segments: Iterable[SegmentFacts]) -> None:
+        """A bucket that was found: its entries are known, and its segments are loaded when they are due."""
+        run = DueRun()
+        run.bucket = bucket
+        for segment in segments:
+            run.segments_left.append(segment)
+            for ledger_id, bitmap in segment.entries.items():
+                known = self._known.setdefault(ledger_id, BitMap())
+                before = len(known)
+                known |= bitmap
+                self._known[ledger_id] = known
+                self.count += len(known) - before
+        if run.segments_left:
+            self._add_run(run)
+
+    def wanted(self, now_ms: int) -> DueRun | None:
+        """The run whose next segment must be loaded before what is due can go out."""
+        if not self._run_heads or self._run_heads[0][0] > now_ms:
+            return None
+        run = self._runs[self._run_heads[0][1]]
+        return None if run.in_memory else run
+
+    def on_loaded(self, run: DueRun, items: Iterable[DueItem]) -> None:
+        """The next segment of a stored run; what went out before is left out."""
+        run.segments_left.pop(0)
+        run.next_segment += 1
+        run.extend(item for item in items if Position(*item[1:]) in self)
+        number = next((number for number, known in self._runs.items() if known is run), None)
+        if number is not None:
+            self._run_heads = [head for head in self._run_heads if head[1] != number]
+            heapq.heapify(self._run_heads)
+            if run.is_finished:
+                del self._runs[number]
+            else:
+                heapq.heappush(self._run_heads, (run.next_due_ms, number))
+
+    def drop_run(self, run: DueRun) -> None:
+        """A stored run that cannot be read: its entries are read from the log at once, and found not to be due."""
+        for segment in run.segments_left:
+            for ledger_id, bitmap in segment.entries.items():
+                for entry_id in bitmap & self._known.get(ledger_id, BitMap()):
+                    heapq.heappush(self._heap, (0, ledger_id, entry_id))
+                    self._unsaved += 1
+        for number in [number for number, known in self._runs.items() if known is run]:
+            del self._runs[number]
+            self._run_heads = [head for head in self._run_heads if head[1] != number]
+            heapq.heapify(self._run_heads)
+
+    def buckets(self) -> list[str]:
+        """The buckets that are still needed."""
+        return [run.bucket for run in self._runs.values() if run.bucket]
 
     def check(self) -> None:
-        assert self.count == len(self._heap) + sum(map(len, self._runs.values()))
         assert self.count == sum(len(known) for known in self._known.values())
+        in_memory = len(self._heap) + sum(run.in_memory for run in self._runs.values())
+        assert self._unsaved == len(self._heap) + sum(run.in_memory for run in self._runs.values() if not run.bucket)
+        assert in_memory >= self.count or any(run.segments_left for run in self._runs.values())
         assert sorted(self._run_heads) == sorted((run.next_due_ms, number) for number, run in self._runs.items())
 
-    def _pop(self, due_ms: int) -> Position:
-        if self._heap and self._heap[0][0] == due_ms:
-            position = Position(*heapq.heappop(self._heap)[1:])
-        else:
-            number = self._run_heads[0][1]
-            run = self._runs[number]
-            position = run.pop()
-            if len(run):
-                heapq.heapreplace(self._run_heads, (run.next_due_ms, number))
-            else:
-                heapq.heappop(self._run_heads)
-                del self._runs[number]
-        known = self._known[position.ledger_id]
-        known.remove(position.entry_id)
-        if not len(known):
-            del self._known[position.ledger_id]
-        self.count -= 1
-        return position
+    # --- private ----------------------------------------------------------------------------------
 
-    def _make_run(self) -> None:
-        run = DueRun(sorted(self._heap))
-        self._heap = []
+    def _add_run(self, run: DueRun) -> None:
         self._runs[self._runs_made] = run
         heapq.heappush(self._run_heads, (run.next_due_ms, self._runs_made))
         self._runs_made += 1
+
+    def _on_head_moved(self, number: int, run: DueRun) -> None:
+        if run.is_finished:
+            heapq.heappop(self._run_heads)
+            del self._runs[number]
+        else:
+            heapq.heapreplace(self._run_heads, (run.next_due_ms, number))
+
+    def _forget(self, ledger_id: int, entry_id: int) -> bool:
+        known = self._known.get(ledger_id)
+        if known is None or entry_id not in known:
+            return False
+        known.remove(entry_id)
+        if not len(known):
+            del self._known[ledger_id]
+        self.count -= 1
+        return True

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from magnetar.broker.consumer import Delivery
+from magnetar.broker.delayed.buckets import DelayedBuckets
 from magnetar.broker.delayed.delayed_index import DelayedIndex
 from magnetar.broker.dispatch import replay_reads
 from magnetar.broker.dispatch.dispatcher import Dispatcher
@@ -51,6 +52,7 @@ class Pump:
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         self._sieve = Sieve(cursor, parts, self.delayed)
+        self.buckets = DelayedBuckets(managed_ledger, cursor, self.delayed, parts, self._on_buckets, self._go_on)
         self._reading_since_s: float | None = None
         self._holds = 0
         self._again_scheduled = False
@@ -110,6 +112,11 @@ class Pump:
         self.delayed.clear()
         if self.dispatcher is not None:
             self.dispatcher.clear()
+
+    def recover_delayed(self) -> None:
+        """Bring stored delayed messages back; nothing is read before they are known, or they would go out twice."""
+        if self.buckets.start():
+            self._holds += 1
 
     def hold(self, delay_s: float) -> None:
         """Send nothing for a while, then read again from the first unacknowledged entry."""
@@ -213,6 +220,7 @@ class Pump:
         replays = dispatcher.replays(entries_max)
         if self.delayed.count and len(replays) < entries_max and dispatcher.may_read():
             due = self.delayed.pop_due(self._parts.clock.now_ms(), entries_max - len(replays))
+            self.buckets.on_due()
             if due:
                 self._sieve.on_due(due)
                 dispatcher.enqueue(due)
@@ -282,6 +290,8 @@ class Pump:
             self._sieve.on_read()
             return settled > 0
         self._sieve.on_read()
+        if self.delayed.count:
+            self.buckets.on_read()
         if held_at is not None:
             # A filter of an ordered subscription said "not now": nothing behind it may pass.
             self._cursor.read_position = held_at
@@ -357,6 +367,12 @@ class Pump:
         if self.delayed.count and not self.is_closed:
             self._arm()
 
+    def _on_buckets(self) -> None:
+        """Delayed messages were brought back from storage."""
+        self.wake()
+        if self.delayed.count and not self.is_closed:
+            self._arm()
+
     def _again(self) -> None:
         self._again_scheduled = False
         self.wake()
@@ -369,4 +385,4 @@ class Pump:
 
     def _go_on(self) -> None:
         self._holds -= 1
-        self.wake()
+        self._on_buckets()

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delayed messages in stored buckets: what a new owner finds, what a lost bucket costs, and what is left behind."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from magnetar.broker.delayed.bucket_format import buckets_in
+from magnetar.ids import LATEST
+from tests.unit.broker.worlds import World, client_of
+
+COUNT = 40
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(coroutine)
+
+
+async def world_with_buckets() -> World:
+    """Forty delayed entries in two ledgers, due one after another from two seconds on; the first twenty are stored."""
+    world = World(is_durable=True, delayed_bucket_entries_min=10, delayed_segment_entries_max=4)
+    consumer = world.join(permits=100)
+    for number in range(COUNT):
+        if number == COUNT // 2:
+            world.log.roll()
+        world.publish(deliver_at_ms=world.clock.ms + 2_000 + (7 * number % COUNT) * 100)
+    await world.settle()
+    for _ in range(5):
+        await world.settle()
+    assert client_of(consumer).delivered == []
+    return world
+
+
+@pytest.mark.feature("F-DLY-07", "B-16")
+def test_entries_of_whole_ledgers_are_stored_and_leave_memory() -> None:
+    async def main() -> None:
+        world = await world_with_buckets()
+        assert list(world.properties.user_properties) == ["#pulsar.internal.delayed.bucket_3_3"]
+        (ledger_id,) = buckets_in(world.properties.user_properties).values()
+        assert len(world.log.side_ledgers.stored[ledger_id]) == 1 + COUNT // 2 // 4
+        index = world.subscription.pump.delayed
+        assert (len(index), index.unsaved) == (COUNT, COUNT // 2)
+        assert sum(run.in_memory for run in index._runs.values() if run.bucket) == 4
+        await world.tasks.close()
+
+    run(main())
+
+
+@pytest.mark.feature("F-DLY-07")
+def test_everything_goes_out_once_in_the_order_of_time_and_used_up_buckets_are_deleted() -> None:
+    async def main() -> None:
+        world = await world_with_buckets()
+        (consumer,) = world.subscription.consumers
+        for _ in range(80):
+            await world.pass_time(100)
+        client = client_of(consumer)
+        assert len(client.delivered) == len({each.position for each in client.delivered}) == COUNT
+        times = [each.facts.deliver_at_ms for each in client.delivered]
+        assert times == sorted(times)
+        assert world.log.side_ledgers.stored == {}
+        assert world.properties.user_properties == {}
+        await world.tasks.close()
+
+    run(main())
+
+
+@pytest.mark.feature("F-DLY-06", "F-PRB-16")
+@pytest.mark.parametrize("harm", ["none", "ledger lost", "away for a while"])
+def test_a_new_owner_delivers_all_whatever_became_of_the_bucket(harm: str) -> None:
+    async def main() -> None:
+        world = await world_with_buckets()
+        (ledger_id,) = world.log.side_ledgers.stored
+        await world.tasks.close()
+        world.reopen()
+        if harm == "ledger lost":
+            del world.log.side_ledgers.stored[ledger_id]
+        elif harm == "away for a while":
+            world.log.side_ledgers.unreadable.add(ledger_id)
+        consumer = world.join(permits=100)
+        for step in range(100):
+            await world.pass_time(100)
+            if step == 30:
+                world.log.side_ledgers.unreadable.clear()
+        positions = [each.position for each in client_of(consumer).delivered]
+        assert len(positions) == len(set(positions)) == COUNT
+        assert world.log.side_ledgers.stored == {}
+        await world.tasks.close()
+
+    run(main())
+
+
+def test_a_new_owner_sends_what_is_due_before_reading_has_got_there() -> None:
+    async def main() -> None:
+        world = await world_with_buckets()
+        await world.tasks.close()
+        world.reopen()
+        world.clock.ms += 10_000
+        world.log.is_cold, world.log.gate = True, asyncio.Event()
+        world.join(permits=100)
+        for _ in range(5):
+            await world.settle()
+        assert len(world.subscription.pump.delayed) == COUNT // 2, "known from the bucket, though nothing was read yet"
+        world.log.gate.set()
+        for _ in range(40):
+            await world.pass_time(50)
+        (consumer,) = world.subscription.consumers
+        positions = [each.position for each in client_of(consumer).delivered]
+        assert len(positions) == len(set(positions)) == COUNT
+        await world.tasks.close()
+
+    run(main())
+
+
+@pytest.mark.feature("F-DLY-10")
+def test_moving_the_cursor_and_deleting_the_subscription_delete_the_buckets() -> None:
+    async def main() -> None:
+        for by_reset in (True, False):
+            world = await world_with_buckets()
+            world.properties.user_properties["mine"] = "stays"
+            if by_reset:
+                await world.subscription.reset(LATEST)
+            else:
+                await world.subscription.delete_stored()
+            assert world.log.side_ledgers.stored == {}
+            assert world.properties.user_properties == {"mine": "stays"}
+            await world.tasks.close()
+
+    run(main())
