@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from magnetar.errors import MagnetarError, NoSuchEntry, NoSuchLedger, WrongMasterKey
 from magnetar.ledger.channel import BookieChannel
@@ -19,9 +20,26 @@ KEY = PACKER.master_key
 Scenario = Callable[[BookieChannel], Awaitable[None]]
 
 
-@pytest.fixture(params=sorted(CHANNELS))
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+@pytest.fixture(params=[(name, loop) for name in sorted(CHANNELS) for loop in sorted(LOOPS)], ids="-".join)
 def opened(request: pytest.FixtureRequest) -> OpenChannel:
-    return CHANNELS[request.param]
+    name, loop = request.param
+    _loop.factory = LOOPS[loop]
+    return CHANNELS[name]
+
+
+class _Loop:
+    """The loop that the present test runs on."""
+
+    factory = LOOPS["asyncio"]
+
+
+_loop = _Loop()
 
 
 def run(opened: OpenChannel, scenario: Scenario) -> None:
@@ -29,7 +47,8 @@ def run(opened: OpenChannel, scenario: Scenario) -> None:
         async with asyncio.timeout(30), opened() as channel:
             await scenario(channel)
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=_loop.factory) as runner:
+        runner.run(main())
 
 
 class Outcomes:

@@ -9,7 +9,7 @@ Carries.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 from magnetar.config.ledger import ChannelSettings
 from magnetar.errors import BookieUnavailable, MagnetarError
@@ -82,8 +82,8 @@ class TcpLink(asyncio.Protocol):
     # --- asyncio.Protocol ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = transport = cast("asyncio.Transport", transport)
         self._cutter = PacketCutter(self._settings.frame_bytes_max)
         self._is_paused = False
         self._delay_ms = 0

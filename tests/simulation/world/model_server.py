@@ -6,6 +6,7 @@ Carries.
 """
 
 import asyncio
+from typing import cast
 
 from magnetar.errors import BookieUnavailable, MagnetarError
 from magnetar.wire.bookkeeper import entry_set, v2, v3
@@ -64,8 +65,7 @@ class ModelConnection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
         self._server.on_connected(self)
 
     def connection_lost(self, error: Exception | None) -> None:

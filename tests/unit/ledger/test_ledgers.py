@@ -5,9 +5,18 @@ import asyncio
 
 import pytest
 
-from magnetar.errors import LedgerClosed, LedgerFenced, NoSuchEntry, NoSuchLedger, NotEnoughBookies, WrongMasterKey
+from magnetar.errors import (
+    LedgerClosed,
+    LedgerFenced,
+    MetadataError,
+    NoSuchEntry,
+    NoSuchLedger,
+    NotEnoughBookies,
+    WrongMasterKey,
+)
 from magnetar.wire.bookkeeper.digest import DigestType
 from tests.unit.ledger.cluster import PASSWORD, Cluster, Confirmations, bodies, settle
+from tests.unit.ledger.faulty_store import FaultyStore
 
 
 @pytest.mark.feature("F-BKC-01")
@@ -177,5 +186,53 @@ def test_listener_is_told_once_per_batch() -> None:
         writer.on_added("b1", 3, 4, 0)
         assert listener.numbers == [2, 4]
         await writer.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.feature("F-BKC-02")
+def test_each_entry_lies_on_its_write_quorum_and_is_confirmed_by_the_ack_quorum() -> None:
+    async def scenario() -> None:
+        cluster = Cluster(5)
+        client = cluster.client()
+        writer, listener = await client.create(5, 3, 2)
+        ensemble = writer.known.record.last_segment.ensemble
+        client.channel(ensemble[2]).hold()
+        for i in range(10):
+            writer.append([b"%d" % i])
+        # Every write set has at most one member that does not answer.
+        await listener.until_confirmed(9)
+        client.channel(ensemble[2]).let_go()
+        await settle()
+        for i in range(10):
+            expected = {ensemble[(i + k) % 5] for k in range(3)}
+            assert set(cluster.holders(writer.ledger_id, i)) == expected
+        await writer.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.feature("F-BKC-23")
+def test_an_open_ledger_goes_on_while_the_metadata_store_is_away() -> None:
+    async def scenario() -> None:
+        cluster = Cluster(3)
+        store = FaultyStore(cluster.tree.open_session())
+        client = cluster.client(store=store, metadata_retries_max=1)
+        writer, listener = await client.create()
+        store.fault = lambda operation, path: "refused"
+        calls = len(store.calls)
+        for i in range(50):
+            writer.append([b"%d" % i])
+        await listener.until_confirmed(49)
+        assert len(store.calls) == calls
+        with pytest.raises(MetadataError):
+            await client.create()
+        with pytest.raises(MetadataError):
+            await client.ledgers.delete(writer.ledger_id)
+        with pytest.raises(MetadataError):
+            await writer.close()
+        store.fault = lambda operation, path: None
+        await writer.close()
+        assert (await client.open(writer.ledger_id)).last_entry == 49
 
     asyncio.run(scenario())
