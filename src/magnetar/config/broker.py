@@ -93,6 +93,7 @@ class BrokerSettings:
     schema_validation_enforced: bool = False
     # Schema definitions held in memory, over all topics.
     schemas_cached_max: int = 10_000
+    # The largest definition of one schema.
     schema_bytes_max: int = 1024 * 1024
 
     # 0 means no limit.

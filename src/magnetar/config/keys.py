@@ -17,6 +17,7 @@ from magnetar.config.ledger import ChannelSettings, LedgerSettings, PlacementSet
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.config.metadata import MetadataSettings
 from magnetar.config.own_meanings import OWN_MEANINGS
+from magnetar.config.policy_keys import POLICY_KEYS
 from magnetar.config.publish_keys import PUBLISH_KEYS
 from magnetar.config.pulsar_keys import PULSAR_KEYS
 from magnetar.config.runtime import RuntimeSettings
@@ -78,7 +79,7 @@ def _kind(field: str, annotation: object) -> Value:
 
 
 def _own_keys() -> tuple[Key, ...]:
-    described = {(key.owner, key.field) for key in (*PULSAR_KEYS, *PUBLISH_KEYS, *BOOKKEEPER_KEYS)}
+    described = {(key.owner, key.field) for key in (*PULSAR_KEYS, *PUBLISH_KEYS, *POLICY_KEYS, *BOOKKEEPER_KEYS)}
     return tuple(
         Key(name, owner, field.name, _kind(field.name, field.type), OWN_MEANINGS.get(name, ""))
         for owner, settings in OWNERS.items()
@@ -88,4 +89,4 @@ def _own_keys() -> tuple[Key, ...]:
     )
 
 
-KEYS: Final[tuple[Key, ...]] = (*PULSAR_KEYS, *PUBLISH_KEYS, *BOOKKEEPER_KEYS, *_own_keys())
+KEYS: Final[tuple[Key, ...]] = (*PULSAR_KEYS, *PUBLISH_KEYS, *POLICY_KEYS, *BOOKKEEPER_KEYS, *_own_keys())
