@@ -37,6 +37,7 @@ use yet is accepted and named in the log ({unused} such keys); an unknown key is
 
 TITLES = {
     "broker": "Broker",
+    "admin": "Administration over HTTP",
     "managed_ledger": "Managed ledgers",
     "ledger": "Ledger client",
     "placement": "Placement of copies",

@@ -57,9 +57,10 @@ def run_standalone(flags: StandaloneFlags) -> int:
                 clock=SystemClock(),
                 random=stream(fresh_seed(), "standalone"),
                 on_failed=lambda error: process.fail("standalone", error),
+                metrics=process.metrics,
             )
             try:
-                _announce(flags, settings, await standalone.start())
+                _announce(flags, settings, await standalone.start(), standalone.web_url)
                 process.serving()
                 await process.stop_requested()
             finally:
@@ -117,17 +118,18 @@ def _cannot_use(directory: str, error: OSError) -> CannotStart:
     return CannotStart(f"The data directory {directory} cannot be used: {reason}; choose another with --data-dir")
 
 
-def _announce(flags: StandaloneFlags, settings: Settings, service_url: str) -> None:
+def _announce(flags: StandaloneFlags, settings: Settings, service_url: str, web_url: str) -> None:
     directory = os.path.abspath(flags.data_dir)
     sys.stdout.write(
         f"Magnetar standalone serves cluster '{settings.broker.cluster_name}'\n"
         f"  clients         {service_url}\n"
+        f"  administration  {web_url}\n"
         f"  data directory  {directory}\n"
         f"  stop            Ctrl-C, or SIGTERM to process {os.getpid()}\n"
     )
     sys.stdout.flush()
     if flags.ready_file:
-        ready = {"serviceUrl": service_url, "dataDirectory": directory, "pid": os.getpid()}
+        ready = {"serviceUrl": service_url, "webServiceUrl": web_url, "dataDirectory": directory, "pid": os.getpid()}
         target = Path(flags.ready_file)
         partial = target.with_name(target.name + ".partial")
         partial.write_text(json.dumps(ready))

@@ -9,6 +9,7 @@ Decides.
 from dataclasses import fields
 from typing import Final
 
+from magnetar.config.admin import AdminSettings
 from magnetar.config.bookie import BookieSettings
 from magnetar.config.bookkeeper_keys import BOOKKEEPER_KEYS
 from magnetar.config.broker import BrokerSettings
@@ -25,6 +26,7 @@ from magnetar.config.values import Value, Whole, value_of_type
 
 OWNERS: Final[dict[str, type]] = {
     "broker": BrokerSettings,
+    "admin": AdminSettings,
     "managed_ledger": ManagedLedgerSettings,
     "ledger": LedgerSettings,
     "placement": PlacementSettings,

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from magnetar.config.admin import AdminSettings
 from magnetar.config.bookie import BookieSettings
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.key import ROLES, STANDALONE, Key
@@ -54,6 +55,7 @@ class Settings:
     """All owners' settings. The assembler hands each owner its own part and nothing else."""
 
     broker: BrokerSettings
+    admin: AdminSettings
     managed_ledger: ManagedLedgerSettings
     ledger: LedgerSettings
     placement: PlacementSettings

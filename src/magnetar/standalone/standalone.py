@@ -6,11 +6,14 @@ parts make a cluster of many processes; here they are joined by plain calls.
 Assembles.
 """
 
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from random import Random
 from typing import Final
 
+from magnetar.admin.server import AdminServer, take_port
 from magnetar.bookie.plain_index import PlainLedgerIndex
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.broker import Broker
@@ -24,6 +27,7 @@ from magnetar.metadata.embedded import EmbeddedStore
 from magnetar.metadata.store import MetadataStore, SessionEvent
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
+from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.tasks import Tasks
 from magnetar.standalone.local_channel import LocalBookieChannel
 
@@ -38,6 +42,8 @@ class Standalone:
         self.store = store
         self.storage = storage
         self._closing = closing
+        self.admin: AdminServer | None = None
+        self._listener: socket.socket | None = None
 
     @classmethod
     async def open(
@@ -48,8 +54,16 @@ class Standalone:
         clock: WallClock,
         random: Random,
         on_failed: Callable[[BaseException], None],
+        metrics: Metrics | None = None,
     ) -> "Standalone":
+        """With metrics there is an HTTP server as well; without, the broker serves its clients alone."""
         async with AsyncExitStack() as opened:
+            listener = None
+            if metrics is not None:
+                listener = take_port(settings.broker)
+                opened.callback(listener.close)
+                http_port = listener.getsockname()[1]
+                settings = replace(settings, broker=replace(settings.broker, http_port=http_port))
             await disk.make_directory(".")
             lock = await disk.lock("LOCK")
             opened.push_async_callback(lock.release)
@@ -78,13 +92,26 @@ class Standalone:
             )
             managed_ledgers = ManagedLedgers(store, ledgers, clock, tasks, settings.managed_ledger)
             broker = Broker(settings.broker, store, managed_ledgers, clock, lambda _, error: on_failed(error))
-            return cls(broker, store, storage, opened.pop_all())
+            standalone = cls(broker, store, storage, opened.pop_all())
+            if metrics is not None:
+                standalone.admin = AdminServer(broker, store, clock, metrics, settings.admin, tasks)
+                standalone._listener = listener
+            return standalone
 
     async def start(self) -> str:
         """Serve clients; returns the service URL."""
         url = await self.broker.start()
         self._closing.push_async_callback(self.broker.stop)
+        if self.admin is not None and self._listener is not None:
+            self.admin.start(self._listener)
+            self._closing.push_async_callback(self.admin.stop)
         return url
+
+    @property
+    def web_url(self) -> str:
+        """Where HTTP is served, if it is."""
+        settings = self.broker.settings
+        return f"http://{settings.advertised_address}:{settings.http_port}"
 
     async def stop(self) -> None:
         """Clients first, then everything that they wait for, down to the disk."""

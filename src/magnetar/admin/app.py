@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application: every noun's routes, in the order in which they are tried, and what becomes of errors.
+
+Imported beside the loop when the server starts, never before: it brings FastAPI with it.
+Assembles.
+"""
+
+import asyncio
+import logging
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+import magnetar
+from magnetar.admin import health, lookup, metrics, partitions
+from magnetar.admin.answers import refusal_of, refused
+from magnetar.admin.counting import counted_in
+from magnetar.admin.parts import AdminParts
+from magnetar.admin.rates import Rates
+from magnetar.admin.records import Records
+from magnetar.broker.broker import Broker
+from magnetar.config.admin import AdminSettings
+from magnetar.errors import MagnetarError
+from magnetar.runtime.clock import WallClock
+from magnetar.runtime.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+ROUTERS = (metrics.router, health.router, lookup.router, partitions.router)
+
+
+def build(
+    broker: Broker, records: Records, clock: WallClock, metrics: Metrics, settings: AdminSettings
+) -> tuple[FastAPI, AdminParts]:
+    parts = AdminParts(broker, records, clock, metrics, settings, Rates())
+    app = FastAPI(title="Magnetar", version=magnetar.__version__, redirect_slashes=False)
+    app.state.parts = parts
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_exception_handler(MagnetarError, _on_refused)
+    app.add_exception_handler(RequestValidationError, _on_bad_request)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(Exception, _on_bug)
+    return app, parts
+
+
+async def watch_rates(parts: AdminParts) -> None:
+    while True:
+        parts.rates.look(await counted_in(parts), parts.clock.now_ms())
+        await asyncio.sleep(parts.settings.rates_interval_s)
+
+
+async def _on_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MagnetarError)
+    return refusal_of(error)
+
+
+async def _on_bad_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    return refused(400, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return refused(error.status_code, str(error.detail))
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return refused(500, "The request failed; the broker's log says why")

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bounds around every request: how many run, how large a body is, how long it takes; and the path as it was sent.
+
+A request beyond a bound is answered (429, 413, 503) and costs nothing else. Paths are matched as they were sent, still
+encoded: a name that contains %2F is one name.
+Carries.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+from magnetar.admin.answers import refused
+from magnetar.config.admin import AdminSettings
+
+Message: TypeAlias = MutableMapping[str, Any]
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class _BodyTooLarge(Exception):
+    """Ends the reading of a body from inside the application."""
+
+
+class Bounds:
+    def __init__(self, app: App, settings: AdminSettings) -> None:
+        self._app = app
+        self._settings = settings
+        self.running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        settings = self._settings
+        if self.running >= settings.requests_max:
+            await refused(429, f"{self.running} requests run already; try again later")(scope, receive, send)
+            return
+        if _declared_bytes(scope) > settings.request_bytes_max:
+            await self._refuse_size(scope, receive, send)
+            return
+        scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        self.running += 1
+        try:
+            await self._bounded(scope, receive, send)
+        finally:
+            self.running -= 1
+
+    async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+                await self._app(scope, _limited(receive, self._settings.request_bytes_max), noted)
+        except _BodyTooLarge:
+            if not started:
+                await self._refuse_size(scope, receive, send)
+        except TimeoutError:
+            if not started:
+                text = f"Not done after {self._settings.request_timeout_ms} ms; it may or may not have been carried out"
+                await refused(503, text)(scope, receive, send)
+
+    async def _refuse_size(self, scope: Scope, receive: Receive, send: Send) -> None:
+        text = f"The body is larger than {self._settings.request_bytes_max} bytes"
+        response = refused(413, text)
+        # What the client still sends of it is not read.
+        response.headers["connection"] = "close"
+        await response(scope, receive, send)
+
+
+def _limited(receive: Receive, bytes_max: int) -> Receive:
+    size = 0
+
+    async def limited() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > bytes_max:
+            raise _BodyTooLarge
+        return message
+
+    return limited
+
+
+def _declared_bytes(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() else 0
+    return 0

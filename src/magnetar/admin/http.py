@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP connections on the broker's loop, by uvicorn's protocol, with deadlines that it does not have.
+
+Carries.
+"""
+
+import asyncio
+import logging
+import socket
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from magnetar.admin.bounds import App, Bounds
+from magnetar.config.admin import AdminSettings
+
+_STOP_PATIENCE_S: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class BoundedProtocol(H11Protocol):
+    """Closes a connection whose request's head does not come in time, and those beyond the limit at once."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, settings: AdminSettings) -> None:
+        super().__init__(config, state, {})
+        self._settings = settings
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._settings.connections_max:
+            _log.warning("refusing an HTTP client: %d are connected already", len(self.connections) - 1)
+            transport.abort()
+            return
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None and self._is_between_requests():
+            self._expect_head()
+        super().data_received(data)
+        if not self._is_between_requests():
+            self._forget_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_deadline()
+        super().connection_lost(exc)
+
+    def _is_between_requests(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _expect_head(self) -> None:
+        self._deadline = self.loop.call_later(self._settings.head_timeout_ms / 1000, self._cut_off)
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _cut_off(self) -> None:
+        self._deadline = None
+        if self._is_between_requests() and not self.transport.is_closing():
+            self.transport.abort()
+
+
+class HttpServer:
+    def __init__(self, app: App, settings: AdminSettings) -> None:
+        self._settings = settings
+        self._state = ServerState()
+        self._config = uvicorn.Config(
+            Bounds(app, settings),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            h11_max_incomplete_event_size=settings.head_bytes_max,
+            timeout_keep_alive=settings.idle_timeout_ms // 1000,
+        )
+        self._server: asyncio.Server | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        self._config.load()
+        loop: Any = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._new_connection, sock=listener, start_serving=True)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        running = list(self._state.tasks)
+        if running:
+            await asyncio.wait(running, timeout=_STOP_PATIENCE_S)
+        for task in list(self._state.tasks):
+            task.cancel()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+
+    def _new_connection(self) -> BoundedProtocol:
+        return BoundedProtocol(self._config, self._state, self._settings)

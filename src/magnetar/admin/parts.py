@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every handler may use: the broker, the metadata store, the clock, the metrics; and how a handler asks for it.
+
+Decides.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from starlette.convertors import Convertor, register_url_convertor
+
+from magnetar.admin.names_asked import DOMAIN_PATTERN, decoded_namespace, decoded_topic
+from magnetar.admin.rates import Rates
+from magnetar.admin.records import Records
+from magnetar.broker.broker import Broker
+from magnetar.config.admin import AdminSettings
+from magnetar.names import NamespaceName, TopicName
+from magnetar.runtime.clock import WallClock
+from magnetar.runtime.metrics import Metrics
+
+
+class _Domain(Convertor[str]):
+    """Routes name a topic's domain `{domain:domain}`, so that no other noun is taken for one."""
+
+    regex = DOMAIN_PATTERN
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("domain", _Domain())
+
+
+@dataclass(slots=True)
+class AdminParts:
+    broker: Broker
+    records: Records
+    clock: WallClock
+    metrics: Metrics
+    settings: AdminSettings
+    rates: Rates
+
+    @property
+    def cluster(self) -> str:
+        return self.broker.settings.cluster_name
+
+    @property
+    def broker_id(self) -> str:
+        """As Pulsar names a broker: the host and port of its HTTP server."""
+        settings = self.broker.settings
+        return f"{settings.advertised_address}:{settings.http_port}"
+
+    @property
+    def web_url(self) -> str:
+        return f"http://{self.broker_id}"
+
+
+def _parts(request: Request) -> AdminParts:
+    parts: AdminParts = request.app.state.parts
+    return parts
+
+
+def _namespace(tenant: str, namespace: str) -> NamespaceName:
+    return decoded_namespace(tenant, namespace)
+
+
+def _topic(domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
+    return decoded_topic(domain, tenant, namespace, topic)
+
+
+Parts = Annotated[AdminParts, Depends(_parts)]
+Namespace = Annotated[NamespaceName, Depends(_namespace)]
+Topic = Annotated[TopicName, Depends(_topic)]

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rates out of counters: what changed between the last two looks, by time.
+
+Owns one look at every topic, producer, subscription and consumer that is loaded. Whoever was there at one look only
+has no rate yet.
+Decides.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Rate(NamedTuple):
+    messages_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+
+
+class Counted(NamedTuple):
+    """Someone who counts, by identity, and what was counted so far."""
+
+    who: object
+    messages: int
+    bytes: int
+
+
+class Rates:
+    __slots__ = ("_counts", "_looked_ms", "_rates")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, Counted] = {}
+        self._rates: dict[int, tuple[object, Rate]] = {}
+        self._looked_ms = 0
+
+    def of(self, who: object) -> Rate:
+        found = self._rates.get(id(who))
+        # An id may be used again; the object itself is kept as long as its id is.
+        return found[1] if found is not None and found[0] is who else Rate()
+
+    def look(self, counted: Iterable[Counted], now_ms: int) -> None:
+        """Take the next look; rates are those since the one before."""
+        elapsed_s = (now_ms - self._looked_ms) / 1000
+        before, self._counts, self._rates = self._counts, {}, {}
+        for each in counted:
+            key = id(each.who)
+            self._counts[key] = each
+            last = before.get(key)
+            if last is None or last.who is not each.who or elapsed_s <= 0:
+                continue
+            rate = Rate((each.messages - last.messages) / elapsed_s, (each.bytes - last.bytes) / elapsed_s)
+            self._rates[key] = (each.who, rate)
+        self._looked_ms = now_ms

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of the metadata store as JSON objects: read, made once, changed by whoever is first, deleted.
+
+Every change is of the version that was read, and is made anew when another came first. Fields that we do not know stay
+as they are, so that a record of Apache Pulsar's survives us.
+Carries.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from magnetar.errors import BadVersion, DamagedRecord, NoRecord, ServiceNotReady
+from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
+
+_ATTEMPTS: Final = 10
+
+
+class Records:
+    __slots__ = ("store",)
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store = store
+
+    async def read(self, path: str) -> dict[str, Any] | None:
+        record = await self.store.get(path)
+        return None if record is None else _decoded(path, record.value)
+
+    async def create(self, path: str, value: dict[str, Any]) -> bool:
+        """False when there is one already."""
+        try:
+            await self.store.put(path, _encoded(value), expected_version=MUST_NOT_EXIST)
+        except BadVersion:
+            return False
+        return True
+
+    async def update(
+        self, path: str, change: Callable[[dict[str, Any]], dict[str, Any]], *, create: bool = False
+    ) -> dict[str, Any]:
+        """Replace a record by what `change` makes of it; returns that. NoRecord when there is none and none is made."""
+        for _ in range(_ATTEMPTS):
+            record = await self.store.get(path)
+            if record is None and not create:
+                raise NoRecord(f"There is no record {path}")
+            following = change({} if record is None else _decoded(path, record.value))
+            version = MUST_NOT_EXIST if record is None else record.version
+            try:
+                await self.store.put(path, _encoded(following), expected_version=version)
+            except BadVersion:
+                continue
+            return following
+        raise ServiceNotReady(f"The record {path} is changed by others all the time; try again")
+
+    async def delete(self, path: str) -> bool:
+        """False when there was none."""
+        try:
+            await self.store.delete(path)
+        except NoRecord:
+            return False
+        return True
+
+    async def children(self, path: str) -> list[str]:
+        return await self.store.children(path)
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _decoded(path: str, value: bytes) -> dict[str, Any]:
+    try:
+        decoded = json.loads(value or b"{}")
+    except ValueError as error:
+        raise DamagedRecord(f"The record {path} is not JSON: {error}") from error
+    if not isinstance(decoded, dict):
+        raise DamagedRecord(f"The record {path} is not a JSON object")
+    return decoded

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the HTTP server of a broker can be told. Address and port are the broker's own settings.
+
+Decides.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSettings:
+    request_bytes_max: int = 1024 * 1024
+    # Request line and headers together.
+    head_bytes_max: int = 64 * 1024
+    # How long a client may take to send a request's head, and how long an idle connection is kept.
+    head_timeout_ms: int = 10_000
+    idle_timeout_ms: int = 30_000
+    request_timeout_ms: int = 60_000
+    requests_max: int = 256
+    connections_max: int = 1_024
+    # A partitioned topic of many partitions, or a namespace of many topics, is worked on in slices of this size.
+    slice_items_max: int = 200
+    # As statsUpdateFrequencyInSecs: rates are those of the last interval.
+    rates_interval_s: int = 60
+    # What one peek, examine or analysis of a backlog may read.
+    analysed_entries_max: int = 10_000
+    namespace_bundles: int = 4
