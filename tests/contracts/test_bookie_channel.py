@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 import pytest
 import uvloop
@@ -26,28 +27,25 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }
 
 
+class Opened(NamedTuple):
+    """A way to open a channel, and the loop to do it on."""
+
+    channel: OpenChannel
+    loop_factory: Callable[[], asyncio.AbstractEventLoop]
+
+
 @pytest.fixture(params=[(name, loop) for name in sorted(CHANNELS) for loop in sorted(LOOPS)], ids="-".join)
-def opened(request: pytest.FixtureRequest) -> OpenChannel:
+def opened(request: pytest.FixtureRequest) -> Opened:
     name, loop = request.param
-    _loop.factory = LOOPS[loop]
-    return CHANNELS[name]
+    return Opened(CHANNELS[name], LOOPS[loop])
 
 
-class _Loop:
-    """The loop that the present test runs on."""
-
-    factory = LOOPS["asyncio"]
-
-
-_loop = _Loop()
-
-
-def run(opened: OpenChannel, scenario: Scenario) -> None:
+def run(opened: Opened, scenario: Scenario) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), opened() as channel:
+        async with asyncio.timeout(30), opened.channel() as channel:
             await scenario(channel)
 
-    with asyncio.Runner(loop_factory=_loop.factory) as runner:
+    with asyncio.Runner(loop_factory=opened.loop_factory) as runner:
         runner.run(main())
 
 
@@ -87,7 +85,7 @@ async def add(
     return outcomes.codes
 
 
-def test_what_was_added_is_read_byte_for_byte(opened: OpenChannel) -> None:
+def test_what_was_added_is_read_byte_for_byte(opened: Opened) -> None:
     async def scenario(channel: BookieChannel) -> None:
         assert channel.bookie == "b1"
         assert await add(channel, *range(20)) == {i: [0] for i in range(20)}
@@ -97,7 +95,7 @@ def test_what_was_added_is_read_byte_for_byte(opened: OpenChannel) -> None:
     run(opened, scenario)
 
 
-def test_outcomes_are_told_later_and_once(opened: OpenChannel) -> None:
+def test_outcomes_are_told_later_and_once(opened: Opened) -> None:
     async def scenario(channel: BookieChannel) -> None:
         outcomes = Outcomes()
         for i in range(500):
@@ -109,7 +107,7 @@ def test_outcomes_are_told_later_and_once(opened: OpenChannel) -> None:
     run(opened, scenario)
 
 
-def test_the_same_entry_twice_is_told_twice(opened: OpenChannel) -> None:
+def test_the_same_entry_twice_is_told_twice(opened: Opened) -> None:
     async def scenario(channel: BookieChannel) -> None:
         assert await add(channel, 3, 3, 4, 3) == {3: [0, 0, 0], 4: [0]}
         assert await channel.entry_ids(LEDGER) == [3, 4]
@@ -117,7 +115,7 @@ def test_the_same_entry_twice_is_told_twice(opened: OpenChannel) -> None:
     run(opened, scenario)
 
 
-def test_absence_is_proven_by_name(opened: OpenChannel) -> None:
+def test_absence_is_proven_by_name(opened: Opened) -> None:
     async def scenario(channel: BookieChannel) -> None:
         with pytest.raises(NoSuchLedger):
             await channel.read(LEDGER, 0)
@@ -132,7 +130,7 @@ def test_absence_is_proven_by_name(opened: OpenChannel) -> None:
     run(opened, scenario)
 
 
-def test_a_batch_is_a_run_within_its_bounds(opened: OpenChannel) -> None:
+def test_a_batch_is_a_run_within_its_bounds(opened: Opened) -> None:
     async def scenario(channel: BookieChannel) -> None:
         await add(channel, *range(10), 12)
         size = len(entry(0))
@@ -151,7 +149,7 @@ def test_a_batch_is_a_run_within_its_bounds(opened: OpenChannel) -> None:
 
 
 @pytest.mark.parametrize("by", ["read", "last_confirmed"])
-def test_a_fenced_ledger_takes_recovery_adds_only(opened: OpenChannel, by: str) -> None:
+def test_a_fenced_ledger_takes_recovery_adds_only(opened: Opened, by: str) -> None:
     async def scenario(channel: BookieChannel) -> None:
         await add(channel, 0)
         if by == "read":
@@ -166,7 +164,7 @@ def test_a_fenced_ledger_takes_recovery_adds_only(opened: OpenChannel, by: str) 
 
 
 @pytest.mark.parametrize("by", ["read", "last_confirmed"])
-def test_a_ledger_that_the_bookie_does_not_know_is_fenced_too(opened: OpenChannel, by: str) -> None:
+def test_a_ledger_that_the_bookie_does_not_know_is_fenced_too(opened: Opened, by: str) -> None:
     async def scenario(channel: BookieChannel) -> None:
         try:
             if by == "read":
@@ -180,7 +178,7 @@ def test_a_ledger_that_the_bookie_does_not_know_is_fenced_too(opened: OpenChanne
     run(opened, scenario)
 
 
-def test_another_key_is_refused(opened: OpenChannel) -> None:
+def test_another_key_is_refused(opened: Opened) -> None:
     async def scenario(channel: BookieChannel) -> None:
         await add(channel, 0)
         assert await add(channel, 1, key=b"x" * 20) == {1: [ReturnCode.UNAUTHORIZED]}
@@ -191,7 +189,7 @@ def test_another_key_is_refused(opened: OpenChannel) -> None:
     run(opened, scenario)
 
 
-def test_the_last_confirmed_is_in_the_last_entry(opened: OpenChannel) -> None:
+def test_the_last_confirmed_is_in_the_last_entry(opened: Opened) -> None:
     async def scenario(channel: BookieChannel) -> None:
         await add(channel, 0, 1, 2)
         found = await channel.last_confirmed(LEDGER)
@@ -202,7 +200,7 @@ def test_the_last_confirmed_is_in_the_last_entry(opened: OpenChannel) -> None:
 
 
 @pytest.mark.feature("B-35")
-def test_an_explicit_last_confirmed_counts(opened: OpenChannel) -> None:
+def test_an_explicit_last_confirmed_counts(opened: Opened) -> None:
     async def scenario(channel: BookieChannel) -> None:
         await add(channel, 0, 1, 2)
         await channel.write_last_confirmed(LEDGER, 2, PACKER.pack_last_confirmed(2), KEY)
@@ -211,7 +209,7 @@ def test_an_explicit_last_confirmed_counts(opened: OpenChannel) -> None:
     run(opened, scenario)
 
 
-def test_many_requests_of_all_kinds_do_not_mix_up_answers(opened: OpenChannel) -> None:
+def test_many_requests_of_all_kinds_do_not_mix_up_answers(opened: Opened) -> None:
     async def scenario(channel: BookieChannel) -> None:
         await add(channel, *range(50))
 
