@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from magnetar.bookie.rocks_index import RocksLedgerIndex
 from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
 from magnetar.errors import BadSetting, CannotStart, DataDirectoryInUse, DiskFull
+from magnetar.runtime.blocking_calls import BlockingCalls
 from magnetar.runtime.chance import fresh_seed, stream
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.log import start_logging
@@ -21,6 +23,7 @@ from magnetar.runtime.loop import Process, run
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.standalone.standalone import Standalone
 
+INDEX_THREADS: Final = 2
 MARKER: Final = "magnetar-standalone"
 REASONS: Final = {
     errno.EACCES: "there is no permission to write in it",
@@ -50,6 +53,7 @@ def run_standalone(flags: StandaloneFlags) -> int:
 
     async def serve(process: Process) -> None:
         disk = RealDisk(flags.data_dir)
+        calls = BlockingCalls(INDEX_THREADS, name="index")
         try:
             standalone = await Standalone.open(
                 disk,
@@ -58,6 +62,7 @@ def run_standalone(flags: StandaloneFlags) -> int:
                 random=stream(fresh_seed(), "standalone"),
                 on_failed=lambda error: process.fail("standalone", error),
                 metrics=process.metrics,
+                index_factory=lambda directory: RocksLedgerIndex.open(str(Path(flags.data_dir) / directory), calls),
             )
             try:
                 _announce(flags, settings, await standalone.start(), standalone.web_url)
@@ -76,6 +81,7 @@ def run_standalone(flags: StandaloneFlags) -> int:
         except DiskFull as error:
             raise _cannot_use(flags.data_dir, OSError(errno.ENOSPC, str(error))) from error
         finally:
+            await calls.close()
             await disk.close()
 
     return run(serve, settings.runtime)

@@ -14,11 +14,14 @@ from random import Random
 from typing import Final
 
 from magnetar.admin.server import AdminServer, take_port
+from magnetar.bookie.ledger_questions import LedgerQuestions
+from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.plain_index import PlainLedgerIndex
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.broker import Broker
 from magnetar.config.load import Settings
 from magnetar.errors import BookieUnavailable, StorageFailed
+from magnetar.ledger.catalog import LedgerCatalog
 from magnetar.ledger.channel import BookieChannel
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.placement import RandomPlacement
@@ -55,6 +58,7 @@ class Standalone:
         random: Random,
         on_failed: Callable[[BaseException], None],
         metrics: Metrics | None = None,
+        index_factory: IndexFactory | None = None,
     ) -> "Standalone":
         """With metrics there is an HTTP server as well; without, the broker serves its clients alone."""
         async with AsyncExitStack() as opened:
@@ -70,13 +74,16 @@ class Standalone:
             store = await EmbeddedStore.open(disk, "metadata", clock=clock, settings=settings.metadata)
             opened.push_async_callback(store.close)
             store.watch_session(lambda event: _end_with_session(event, on_failed))
+            catalog = LedgerCatalog(store, random, settings.ledger)
+            await catalog.prepare()
             storage = await BookieStorage.open(
                 disk,
                 settings.bookie,
                 bookie=BOOKIE,
                 clock=clock,
-                index_factory=lambda directory: PlainLedgerIndex.open(disk, directory),
+                index_factory=index_factory or (lambda directory: PlainLedgerIndex.open(disk, directory)),
                 on_failed=on_failed,
+                questions=LedgerQuestions(lambda: _existing(catalog), catalog.exists),
             )
             opened.push_async_callback(storage.close)
             tasks = Tasks("standalone", lambda _, error: on_failed(error))
@@ -116,6 +123,10 @@ class Standalone:
     async def stop(self) -> None:
         """Clients first, then everything that they wait for, down to the disk."""
         await self._closing.aclose()
+
+
+async def _existing(catalog: LedgerCatalog) -> list[int]:
+    return [ledger_id async for ledger_id in catalog.ledger_ids()]
 
 
 def _end_with_session(event: SessionEvent, on_failed: Callable[[BaseException], None]) -> None:
