@@ -17,6 +17,8 @@ from magnetar.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from magnetar.broker.subscription import KeySharing, SubscriptionType
 from magnetar.errors import ConsumerBusy, NotSupported
 from magnetar.ids import EARLIEST, LATEST, Position
+from magnetar.wire.message import read_metadata
+from magnetar.wire.message_key import sticky_key
 from tests.unit.broker.worlds import World, client_of
 
 EXCLUSIVE, SHARED = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED
@@ -385,6 +387,45 @@ def test_moving_the_cursor_forgets_what_was_delayed() -> None:
         assert client_of(consumer).delivered == []
 
     run(main())
+
+
+@pytest.mark.feature("F-PRB-07")
+def test_one_key_that_is_never_acknowledged_stops_no_other_while_consumers_come_and_go() -> None:
+    async def main() -> None:
+        world = World(key_shared_look_ahead_entries_max=200)
+        chance = Random(5)
+        consumers = [world.join(KEY_SHARED, permits=50) for _ in range(3)]
+        poisoned: list[Consumer] = []
+        acked = 0
+        for step in range(60):
+            for _ in range(50):
+                world.publish(key="poison" if chance.random() < 0.02 else f"k{chance.randrange(200)}")
+            if step % 6 == 3:
+                consumers.append(world.join(KEY_SHARED, permits=50))
+            elif step % 6 == 0 and len(consumers) > 2:
+                leaver = next(consumer for consumer in consumers if consumer not in poisoned)
+                consumers.remove(leaver)
+                world.subscription.remove_consumer(leaver)
+            await world.settle()
+            for consumer in consumers:
+                for position in list(consumer.pending):
+                    if key_at(world, position) == b"poison":
+                        poisoned = [consumer]
+                        continue
+                    world.subscription.ack(consumer, position, ())
+                    acked += 1
+                world.subscription.on_flow(consumer, 50 - min(consumer.permits, 50))
+            await world.settle()
+        others = [position for position in world.log.stored if key_at(world, position) != b"poison"]
+        left = [position for position in others if not world.subscription.cursor.is_acked(position)]
+        assert acked >= 0.95 * len(others)
+        assert len(left) <= 50, "all but the last moment's are through"
+
+    run(main())
+
+
+def key_at(world: World, position: Position) -> bytes:
+    return sticky_key(read_metadata(world.log.stored[position]))
 
 
 class Limit:
