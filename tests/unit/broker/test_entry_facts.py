@@ -30,7 +30,7 @@ def test_the_facts_of_a_batch_a_chunk_a_marker_and_a_delayed_message(prefix: byt
         return parse_facts(entry_of(metadata(**fields), prefix=prefix, checksum=checksum))
 
     assert parse_facts(entry_of(metadata(), prefix=prefix, checksum=checksum)).message_start == len(prefix)
-    for fields, name, value in [
+    cases: list[tuple[dict[str, object], str, object]] = [
         ({"num_messages_in_batch": 12}, "messages", 12),
         ({}, "messages", 1),
         ({"deliver_at_time": 99}, "deliver_at_ms", 99),
@@ -39,7 +39,8 @@ def test_the_facts_of_a_batch_a_chunk_a_marker_and_a_delayed_message(prefix: byt
         ({"uuid": "u", "chunk_id": 0, "num_chunks_from_msg": 2}, "chunk", ("u", False)),
         ({"uuid": "u", "chunk_id": 1, "num_chunks_from_msg": 2}, "chunk", ("u", True)),
         ({"uuid": "u", "chunk_id": 0, "num_chunks_from_msg": 1}, "chunk", None),
-    ]:
+    ]
+    for fields, name, value in cases:
         assert getattr(facts(**fields), name) == value
 
 
