@@ -66,11 +66,14 @@ class Acknowledgements:
 
     def add(self, message_id: MessageId) -> bool:
         """Note one message as done; true if nothing of its entry is left."""
-        position = message_id.position
+        batch = self._batch_of(message_id) if message_id.batch_index >= 0 else None
+        return self.add_at(message_id.position, message_id.batch_index, batch)
+
+    def add_at(self, position: Position, batch_index: int, batch: BatchAcks | None) -> bool:
+        """As add, for one who has the batch at hand."""
         ack_set: Sequence[int] = ()
-        if message_id.batch_index >= 0:
-            batch = self._batch_of(message_id)
-            if not batch.ack(message_id.batch_index):
+        if batch is not None:
+            if not batch.ack(batch_index):
                 if not self._options.batch_index_ack_enabled:
                     return False
                 ack_set = batch.words()

@@ -28,12 +28,13 @@ class Batch:
 class BatchCollector:
     """Collects one batch at a time, or with `by_key` one per key; `take` empties it."""
 
-    __slots__ = ("_batches", "_by_key", "_bytes", "_bytes_max", "_count", "_messages_max")
+    __slots__ = ("_batches", "_bytes", "_bytes_max", "_count", "_first", "_messages_max", "by_key")
 
     def __init__(self, messages_max: int, bytes_max: int, *, by_key: bool = False) -> None:
         self._messages_max = messages_max if messages_max > 0 else 2**31
         self._bytes_max = bytes_max if bytes_max > 0 else 2**31
-        self._by_key = by_key
+        self.by_key = by_key
+        self._first: OutgoingMessage | None = None
         self._batches: dict[bytes | None, Batch] = {}
         self._count = 0
         self._bytes = 0
@@ -43,16 +44,22 @@ class BatchCollector:
 
     def fits(self, message: OutgoingMessage) -> bool:
         """Whether the message may join what is here; if not, take first. An empty collector takes any message."""
-        if self._count == 0:
+        first = self._first
+        if first is None:
             return True
         if self._bytes + len(message.payload) + OVERHEAD_BYTES > self._bytes_max:
             return False
-        first = next(iter(self._batches.values())).messages[0]
-        return message.group == first.group
+        return (
+            message.schema_version == first.schema_version
+            and message.transaction == first.transaction
+            and message.replicate_to == first.replicate_to
+        )
 
     def add(self, message: OutgoingMessage) -> bool:
         """Add one; true if it is time to take."""
-        key = message.order_key if self._by_key else None
+        if self._first is None:
+            self._first = message
+        key = message.order_key if self.by_key else None
         batch = self._batches.get(key)
         if batch is None:
             batch = self._batches[key] = Batch()
@@ -65,5 +72,6 @@ class BatchCollector:
         """Everything, by the sequence id of each batch's first message, so that those rise from entry to entry."""
         batches = list(self._batches.values())
         self._batches = {}
+        self._first = None
         self._count = self._bytes = 0
         return batches

@@ -188,6 +188,12 @@ class Consumer(Generic[T]):
     ) -> None:
         """One message, or many. Returns when it is noted, or with ack receipts when the broker has it."""
         self._check_open()
+        if isinstance(message, Message) and txn is None and not self._options.interceptors:
+            partition = message.entry.source
+            assert isinstance(partition, PartitionConsumer)
+            if self._note_done(partition, message) and partition.waits_for_acks:
+                await partition.acks.confirmed()
+            return
         many = [message] if isinstance(message, (Message, MessageId)) else list(message)
         touched: dict[PartitionConsumer, None] = {}
         for one in many:
@@ -208,6 +214,17 @@ class Consumer(Generic[T]):
             touched[partition] = None
         for partition in touched:
             await partition.acks.confirmed()
+
+    def _note_done(self, partition: PartitionConsumer, message: Message[Any]) -> bool:
+        partition.statistics.acknowledged += 1
+        entry = message.entry
+        position = entry.ledger_entry
+        is_whole = partition.acks.add_at(position, message.batch_index, entry.acks)
+        if is_whole:
+            partition.redeliveries.on_done(position)
+            if self._dead_letters is not None:
+                self._dead_letters.on_done(str(partition.topic), position)
+        return is_whole or self._options.batch_index_ack_enabled
 
     async def acknowledge_cumulative(
         self, message: "Message[Any] | MessageId", txn: "Transaction | None" = None

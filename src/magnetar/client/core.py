@@ -7,7 +7,6 @@ Assembles.
 """
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from itertools import count
 from random import Random
@@ -21,6 +20,7 @@ from magnetar.config.client import ClientSettings
 from magnetar.errors import AlreadyClosed, MagnetarError
 from magnetar.names import TopicName
 from magnetar.runtime.clock import WallClock
+from magnetar.runtime.forks import FORKS
 from magnetar.runtime.tasks import Tasks
 
 Result = TypeVar("Result")
@@ -47,11 +47,11 @@ class Core:
         self.producer_ids = count()
         self.consumer_ids = count()
         self.watcher_ids = count()
-        self._pid = os.getpid()
+        self._forks = FORKS.count
 
     def check_process(self) -> None:
         """Raises AlreadyClosed in a forked child."""
-        if os.getpid() != self._pid:
+        if FORKS.count != self._forks:
             raise AlreadyClosed("This client belongs to the parent process: make a new Client after a fork")
 
     def backoff(self) -> Backoff:

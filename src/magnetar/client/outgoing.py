@@ -40,7 +40,6 @@ class OutgoingMessage:
     def __init__(
         self,
         payload: bytes,
-        *,
         properties: Mapping[str, str] | None = None,
         partition_key: str | bytes | None = None,
         ordering_key: bytes | None = None,

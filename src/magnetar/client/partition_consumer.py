@@ -77,6 +77,7 @@ class PartitionConsumer:
         self.is_active = True
         self.has_ended = False
         self.last_taken: MessageId | None = None
+        self.waits_for_acks = options.ack_receipt_enabled
         self.start = options.start_message_id
         self.start_inclusive = options.start_message_id_inclusive
         self._core = core
@@ -202,7 +203,8 @@ class PartitionConsumer:
     def on_taken(self, message: Message[Any]) -> None:
         """The application has it now."""
         self._queued -= 1
-        self.last_taken = message.message_id() if not self.options.durable else None
+        if not self.options.durable:
+            self.last_taken = message.message_id()
         self.redeliveries.on_taken(message)
         self._owe(1)
 

@@ -83,6 +83,7 @@ class PartitionProducer:
             options.batching_max_allowed_size_in_bytes,
             by_key=options.batching_type is BatchingType.KeyBased,
         )
+        self._batches = options.batching_enabled
         self._builder: EntryBuilder | None = None
         self._batch_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
@@ -97,6 +98,7 @@ class PartitionProducer:
         except BaseException:
             self._link.close()
             self.state = step(self.state, State.FAILED)
+            self._end = AlreadyClosed(f"{self.topic}: the producer could not be opened")
             raise
         self._arm_send_timer()
 
@@ -160,6 +162,16 @@ class PartitionProducer:
 
     # --- taking messages -------------------------------------------------------------------------
 
+    def try_reserve(self, size: int) -> bool:
+        """Take room for one message if there is room now."""
+        self._check_live()
+        if not self._places.try_take(1):
+            return False
+        if self._core.memory.try_take(size):
+            return True
+        self._places.give(1)
+        return False
+
     async def reserve(self, size: int) -> None:
         """Take room for one message of this size: wait for it, or raise, as the options say."""
         self._check_live()
@@ -190,16 +202,8 @@ class PartitionProducer:
         builder = self._builder
         assert builder is not None, "a producer takes messages once it is open"
         receipt = message.receipt = Receipt(message.sequence_id)
-        if self._is_batched(message):
-            if not self._collector.fits(message):
-                self._send_batches()
-            if self._options.batching_type is BatchingType.Default:
-                self._number(message)
-            if self._collector.add(message):
-                self._send_batches()
-            elif self._batch_timer is None:
-                delay_s = self._options.batching_max_publish_delay_ms / 1000
-                self._batch_timer = self._core.loop.call_later(delay_s, self._send_batches)
+        if self._batches and not message.deliver_at_ms:
+            self._collect(message)
             return receipt
         if len(self._collector):
             self._send_batches()
@@ -215,8 +219,17 @@ class PartitionProducer:
         self._pump()
         return receipt
 
-    def _is_batched(self, message: OutgoingMessage) -> bool:
-        return self._options.batching_enabled and not message.deliver_at_ms
+    def _collect(self, message: OutgoingMessage) -> None:
+        collector = self._collector
+        if not collector.fits(message):
+            self._send_batches()
+        if not collector.by_key:
+            self._number(message)
+        if collector.add(message):
+            self._send_batches()
+        elif self._batch_timer is None:
+            delay_s = self._options.batching_max_publish_delay_ms / 1000
+            self._batch_timer = self._core.loop.call_later(delay_s, self._send_batches)
 
     def _number(self, message: OutgoingMessage) -> None:
         if message.sequence_id < 0:
@@ -397,8 +410,8 @@ class PartitionProducer:
 
     def _check_live(self) -> None:
         self._core.check_process()
-        if not is_live(self.state):
-            raise self._end or AlreadyClosed(f"{self.topic}: the producer is closed")
+        if self._end is not None:
+            raise self._end
 
     def _finish(self, error: MagnetarError) -> None:
         """Nothing more will be sent: whoever waits learns why."""

@@ -51,6 +51,7 @@ class Producer(Generic[T]):
         self._partitions: list[PartitionProducer] = []
         self._opening: dict[int, asyncio.Task[MagnetarError | None]] = {}
         self._is_partitioned = partitions > 0
+        self._is_simple = partitions == 0 and not options.interceptors
         self._tasks = Tasks(f"producer {topic}", lambda *_: None)
         self._closed = False
         for index in range(max(1, partitions)):
@@ -180,18 +181,25 @@ class Producer(Generic[T]):
             partition_key = self._schema.key_of(content)
         if deliver_after is not None:
             deliver_at = self._core.clock.now_ms() + deliver_after // timedelta(milliseconds=1)
+        clusters = (LOCAL_CLUSTER_ONLY,) if disable_replication else tuple(replication_clusters or ())
         message = OutgoingMessage(
             payload,
-            properties=properties,
-            partition_key=partition_key,
-            ordering_key=ordering_key.encode() if isinstance(ordering_key, str) else ordering_key,
-            sequence_id=sequence_id,
-            replicate_to=(LOCAL_CLUSTER_ONLY,) if disable_replication else tuple(replication_clusters or ()),
-            event_time_ms=event_timestamp or 0,
-            deliver_at_ms=deliver_at or 0,
-            is_null=content is None,
-            transaction=None if txn is None else txn.ids,
+            properties,
+            partition_key,
+            ordering_key.encode() if isinstance(ordering_key, str) else ordering_key,
+            sequence_id,
+            clusters,
+            event_timestamp or 0,
+            deliver_at or 0,
+            content is None,
         )
+        if self._is_simple and txn is None and not self._closed:
+            # The usual case without the detours: one partition, nothing to tell, room in the queue.
+            partition = self._partitions[0]
+            message.schema_version = partition.schema_version
+            if partition.try_reserve(len(payload)):
+                return partition.send(message)
+        message.transaction = None if txn is None else txn.ids
         return await self.submit_message(message, txn)
 
     async def submit_message(self, message: OutgoingMessage, txn: "Transaction | None" = None) -> Receipt:
