@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         self._pings_unanswered = 0
         self._keep_alive: asyncio.TimerHandle | None = None
         self._answer_waiters: list[asyncio.Future[None]] = []
+        self._write_waiters: list[asyncio.Future[None]] = []
         # Until when reading stops because the client publishes faster than allowed.
         self._held_until_s = 0.0
         self._hold: asyncio.TimerHandle | None = None
@@ -93,6 +94,7 @@ class Connection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._tell_answer()
+        self._tell_writable()
         self._session.on_connection_lost()
         self._on_closed(self)
 
@@ -103,6 +105,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._adjust_reading()
+        self._tell_writable()
         self._session.on_writable()
 
     # --- for the session ----------------------------------------------------------------------------
@@ -149,6 +152,14 @@ class Connection(asyncio.Protocol):
             self._hold.cancel()
         self._hold = self._loop.call_later(seconds, self._release)
         self._adjust_reading()
+
+    async def until_writable(self) -> None:
+        """Wait until the client has read most of what it was sent; before an answer that may be large."""
+        self._flush()
+        while self.is_open and not self._writable:
+            writable: asyncio.Future[None] = self._loop.create_future()
+            self._write_waiters.append(writable)
+            await writable
 
     async def answers(self) -> bool:
         """Whether the client is still there: it is pinged, and must let itself be heard in time; else it is gone."""
@@ -211,9 +222,11 @@ class Connection(asyncio.Protocol):
 
     def _tell_answer(self) -> None:
         waiters, self._answer_waiters = self._answer_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        _wake(waiters)
+
+    def _tell_writable(self) -> None:
+        waiters, self._write_waiters = self._write_waiters, []
+        _wake(waiters)
 
     def _check_alive(self) -> None:
         """A peer that was silent for an interval is pinged; one that lets two pings go by is gone."""
@@ -227,3 +240,9 @@ class Connection(asyncio.Protocol):
         self._pings_unanswered += 1
         self.send(PING)
         self._keep_alive = self._loop.call_later(self._settings.keep_alive_interval_s, self._check_alive)
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -24,12 +24,33 @@ Reading = Callable[[NamespaceName], Awaitable[Sequence[TopicName]]]
 class TopicWatch:
     """One watcher's registration; closing it is final."""
 
-    __slots__ = ("_namespace", "on_changed", "view")
+    __slots__ = ("_is_behind", "_namespace", "_on_changed", "is_ready", "view")
 
-    def __init__(self, namespace: "_Watched", view: ListView, on_changed: Callable[[ListChange, str], None]) -> None:
+    def __init__(
+        self,
+        namespace: "_Watched",
+        view: ListView,
+        on_changed: Callable[[ListChange, str], None],
+        is_ready: Callable[[], bool],
+    ) -> None:
         self._namespace = namespace
+        self._on_changed = on_changed
         self.view = view
-        self.on_changed = on_changed
+        self.is_ready = is_ready
+        self._is_behind = False
+
+    def tell(self, topics: Sequence[TopicName]) -> None:
+        """What has changed since it was last told; nothing while its client does not read."""
+        self._is_behind = not self.is_ready()
+        if not self._is_behind:
+            change = self.view.update(topics)
+            if change:
+                self._on_changed(change, self.view.hash)
+
+    def catch_up(self) -> None:
+        """The client reads again."""
+        if self._is_behind:
+            self._namespace.refresh()
 
     def close(self) -> None:
         self._namespace.forget(self)
@@ -43,7 +64,11 @@ class TopicWatches:
         self._watched: dict[NamespaceName, _Watched] = {}
 
     async def watch(
-        self, namespace: NamespaceName, pattern: TopicPattern, on_changed: Callable[[ListChange, str], None]
+        self,
+        namespace: NamespaceName,
+        pattern: TopicPattern,
+        on_changed: Callable[[ListChange, str], None],
+        is_ready: Callable[[], bool] = lambda: True,
     ) -> TopicWatch:
         """Register a watcher; its view holds what is there now, and `on_changed` is told the rest with the new hash."""
         watched = self._watched.get(namespace)
@@ -52,7 +77,7 @@ class TopicWatches:
                 namespace, self._store, self._tasks, self._read, self._watched.pop
             )
         # Registered before reading: a change that comes meanwhile makes it read again.
-        watch = TopicWatch(watched, ListView(pattern, ()), on_changed)
+        watch = TopicWatch(watched, ListView(pattern, ()), on_changed, is_ready)
         watched.watches[watch] = None
         try:
             watch.view.update(await self._read(namespace))
@@ -119,9 +144,7 @@ class _Watched:
                 self._is_outdated = False
                 topics = await self._read(self._namespace)
                 for watch in list(self.watches):
-                    change = watch.view.update(topics)
-                    if change:
-                        watch.on_changed(change, watch.view.hash)
+                    watch.tell(topics)
         except MagnetarError as error:
             # The session's next event, or the next change, makes us read again.
             _log.warning("the topics of %s cannot be read for those who watch them: %s", self._namespace, error)

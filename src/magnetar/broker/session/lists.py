@@ -14,6 +14,12 @@ from magnetar.wire.proto import pulsar_api_pb2 as pb
 async def topics_of_namespace(session: Session, request: pb.CommandGetTopicsOfNamespace) -> None:
     """A pattern that is too long is left to the client, which filters by itself what was not filtered."""
     namespace = NamespaceName.parse(request.namespace)
+    async with session.list_turn:
+        await session.connection.until_writable()
+        await _answer_list(session, request, namespace)
+
+
+async def _answer_list(session: Session, request: pb.CommandGetTopicsOfNamespace, namespace: NamespaceName) -> None:
     topics = await session.broker.topics.names(namespace, ListMode(request.mode))
     is_filtered = 0 < len(request.topics_pattern) <= session.broker.settings.topic_pattern_characters_max
     names = TopicPattern(request.topics_pattern).filter(topics) if is_filtered else list(map(str, topics))
@@ -51,7 +57,9 @@ async def watch_topic_list(session: Session, request: pb.CommandWatchTopicList) 
         if is_answered:
             _tell(session, watcher_id, change, topics_hash)
 
-    watch = await session.broker.topics.watches.watch(namespace, pattern, on_changed)
+    async with session.list_turn:
+        await session.connection.until_writable()
+        watch = await session.broker.topics.watches.watch(namespace, pattern, on_changed, session.is_writable)
     if watcher_id in session.topic_watches or not session.connection.is_open:
         watch.close()
         raise ServiceNotReady(f"Watcher {watcher_id} was closed or opened twice meanwhile")

@@ -8,6 +8,7 @@ connection.
 Carries.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -102,6 +103,8 @@ class Session:
             broker.settings.closed_producers_kept_max, float(broker.settings.keep_alive_interval_s)
         )
         self.topic_watches: dict[int, TopicWatch] = {}
+        # Lists may be long: a client gets one after another, as fast as it reads them.
+        self.list_turn = asyncio.Lock()
         self.consumers: dict[int, OpenConsumer | None] = {}
         self.is_connected = False
         self.protocol_version = 0
@@ -147,6 +150,8 @@ class Session:
         self.topic_watches.clear()
 
     def on_writable(self) -> None:
+        for watch in list(self.topic_watches.values()):
+            watch.catch_up()
         for open_consumer in list(self.consumers.values()):
             if open_consumer is not None:
                 open_consumer.subscription.wake()
