@@ -44,6 +44,7 @@ TITLES = {
     "channel": "Connections to bookies",
     "repair": "Repair of lost copies",
     "bookie": "Bookie",
+    "bookie_server": "A bookie's ports",
     "metadata": "Metadata",
     "runtime": "Process",
 }

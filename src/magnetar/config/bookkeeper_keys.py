@@ -7,12 +7,14 @@ Decides.
 from typing import Final
 
 from magnetar.config.key import (
+    BOOKIE,
     COUNT,
     FRAME,
     KIB,
     MEGABYTES,
     MIB,
     MILLISECONDS,
+    PORT,
     POSITIVE_MILLISECONDS,
     POSITIVE_SECONDS,
     SECONDS,
@@ -20,7 +22,7 @@ from magnetar.config.key import (
     Key,
     rows,
 )
-from magnetar.config.values import KEEP_DEFAULT, Decimal, Flag, OneOf, TextList, Whole
+from magnetar.config.values import KEEP_DEFAULT, Decimal, Flag, OneOf, Text, TextList, Whole
 
 BOOKKEEPER_KEYS: Final[tuple[Key, ...]] = (
     *rows(
@@ -279,5 +281,21 @@ BOOKKEEPER_KEYS: Final[tuple[Key, ...]] = (
         ("diskUsageThreshold", "disk_usage_max", SHARE, "A fuller directory takes no adds."),
         ("diskUsageLwmThreshold", "disk_usage_low", SHARE, "Below it a directory takes adds again."),
         ("readOnlyModeEnabled", "read_only_enabled", Flag(), "A full bookie goes on serving reads instead of ending."),
+    ),
+    Key(
+        "advertisedAddress",
+        "bookie_server",
+        "advertised_address",
+        Text(255),
+        "Host name or address that a bookie's clients are sent to.",
+        roles=(BOOKIE,),
+    ),
+    *rows(
+        "bookie_server",
+        ("bookiePort", "port", PORT, "Port of the bookie's protocol; 0 picks a free one."),
+        ("bookieId", "bookie_id", Text(255), "What the bookie is called; empty: its advertised address and port."),
+        ("httpServerEnabled", "http_enabled", Flag(), "Serve a bookie's metrics and administration over HTTP."),
+        ("httpServerPort", "http_port", PORT, "A bookie's HTTP port; 0 picks a free one."),
+        ("maxAddsInProgressLimit", "connection_adds_max", Whole(1, 2**31 - 1, unlimited=0), "Adds of a connection."),
     ),
 )

@@ -11,6 +11,7 @@ from typing import Final
 
 from magnetar.config.admin import AdminSettings
 from magnetar.config.bookie import BookieSettings
+from magnetar.config.bookie_server import BookieServerSettings
 from magnetar.config.bookkeeper_keys import BOOKKEEPER_KEYS
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.key import BROKER, STANDALONE, Key, Order
@@ -33,6 +34,7 @@ OWNERS: Final[dict[str, type]] = {
     "channel": ChannelSettings,
     "repair": RepairSettings,
     "bookie": BookieSettings,
+    "bookie_server": BookieServerSettings,
     "metadata": MetadataSettings,
     "runtime": RuntimeSettings,
 }

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from magnetar.config.admin import AdminSettings
 from magnetar.config.bookie import BookieSettings
+from magnetar.config.bookie_server import BookieServerSettings
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.key import ROLES, STANDALONE, Key
 from magnetar.config.keys import CAUTIONS, KEYS, ORDERS, OWNERS, ROLE_DEFAULTS, ROLE_LIMITS
@@ -62,6 +63,7 @@ class Settings:
     channel: ChannelSettings
     repair: RepairSettings
     bookie: BookieSettings
+    bookie_server: BookieServerSettings
     metadata: MetadataSettings
     runtime: RuntimeSettings
     notices: tuple[Notice, ...] = ()
