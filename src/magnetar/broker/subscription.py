@@ -6,11 +6,12 @@ moves the cursor for a seek. It never stores a message and never knows the proto
 Carries.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from magnetar.broker.consumer import EPOCH_NONE, Consumer
+from magnetar.broker.delayed.bucket_format import INTERNAL_PREFIX
 from magnetar.broker.dispatch.dispatcher import Dispatcher
 from magnetar.broker.dispatch.key_ranges import ConsistentHashing, KeyRanges, RangeSplitting, StickyRanges
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
@@ -54,6 +55,10 @@ class Subscription:
         self.key_sharing = KeySharing()
         self.dispatcher: Dispatcher | None = None
         self.pump = Pump(name, managed_ledger, cursor, parts)
+        # Entries that nobody consumed in time, since the topic was loaded.
+        self.entries_expired = 0
+        # When a consumer was last here, or the topic was loaded.
+        self.active_ms = parts.clock.now_ms()
         self._managed_ledger = managed_ledger
         self._parts = parts
         self._partition = partition
@@ -97,11 +102,21 @@ class Subscription:
         if self.dispatcher is None or consumer not in self.dispatcher.consumers:
             return
         self.dispatcher.remove(consumer)
+        self.active_ms = self._parts.clock.now_ms()
         if self.dispatcher.consumers:
             self.pump.wake()
         else:
             self.dispatcher.clear()
             self.pump.rewind()
+
+    def apply_limits(self) -> None:
+        """The topic's settings have changed: their limits hold for the consumers that are here, too."""
+        settings = self._parts.settings
+        for consumer in self.consumers:
+            consumer.unacked_max = settings.unacked_messages_per_consumer_max
+        if isinstance(self.dispatcher, SharedDispatcher | KeySharedDispatcher):
+            self.dispatcher.unacked_max = settings.unacked_messages_per_subscription_max
+        self.pump.wake()
 
     def on_flow(self, consumer: Consumer, permits: int) -> None:
         consumer.on_flow(permits)
@@ -172,6 +187,15 @@ class Subscription:
             return LATEST
         return self._managed_ledger.next_position(last_before)
 
+    def skip_through(self, position: Position) -> int:
+        """Everything up to a position counts as consumed, whoever holds it; returns how many entries that were."""
+        before = self.cursor.backlog_entries()
+        self.cursor.ack_cumulative(position)
+        if self.dispatcher is not None:
+            self.dispatcher.forget_through(self.cursor.mark_delete)
+        self.wake()
+        return before - self.cursor.backlog_entries()
+
     def disconnect_consumers(self) -> None:
         """Send every consumer away; their clients subscribe again."""
         for consumer in list(self.consumers):
@@ -184,6 +208,27 @@ class Subscription:
         self.disconnect_consumers()
         self.pump.start_over()
         await self.pump.buckets.delete_all()
+
+    def end(self) -> None:
+        """A non-durable subscription whose last consumer left: its cursor pins and caches nothing any more."""
+        assert not self.cursor.is_durable
+        self._closed = True
+        self.pump.close()
+        self._managed_ledger.forget_non_durable_cursor(self.cursor)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What users keep with the subscription; what brokers keep there is not shown."""
+        return {
+            name: value for name, value in self.cursor.user_properties.items() if not name.startswith(INTERNAL_PREFIX)
+        }
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace what users keep with the subscription."""
+        internal = {
+            name: value for name, value in self.cursor.user_properties.items() if name.startswith(INTERNAL_PREFIX)
+        }
+        await self.cursor.set_user_properties({**properties, **internal})
 
     async def close(self) -> None:
         self._closed = True

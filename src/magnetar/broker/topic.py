@@ -20,8 +20,12 @@ from magnetar.broker.answers import Answers
 from magnetar.broker.deduplication import NO_SEQUENCE, Verdict, signed
 from magnetar.broker.deduplication_cursor import CURSOR as DEDUPLICATION_CURSOR
 from magnetar.broker.deduplication_cursor import DeduplicationCursor, chunk_of
+from magnetar.broker.delayed.delay_limit import check_delay
 from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
 from magnetar.broker.dispatch_rates import DispatchRates
+from magnetar.broker.policies.effective import TopicPolicies
+from magnetar.broker.policies.topic_settings import topic_settings
+from magnetar.broker.policies.values import DispatchRate
 from magnetar.broker.producer import Producer
 from magnetar.broker.rate_limit import CallLimiter, Rate, RateLimiter, limiter_for
 from magnetar.broker.stored_message import stored_index
@@ -34,6 +38,7 @@ from magnetar.errors import (
     MessageTooLarge,
     NotSupported,
     PersistenceFailed,
+    QuotaExceeded,
     ServiceNotReady,
     SubscriptionNotFound,
     TopicBusy,
@@ -114,6 +119,9 @@ class Topic:
             Rate(settings.topic_dispatch_messages_per_s, settings.topic_dispatch_bytes_per_s)
         )
         self._subscribes = CallLimiter(settings.subscribes_per_consumer, settings.subscribe_rate_period_s)
+        self.policies: TopicPolicies | None = None
+        # Why no producer is let in, while the backlog is over its quota.
+        self.hold: QuotaExceeded | None = None
         self.managed_ledger: ManagedLedger
 
     async def attach(self, managed_ledger: ManagedLedger, *, deduplicate: bool) -> None:
@@ -128,6 +136,30 @@ class Topic:
         for cursor in managed_ledger.cursors.values():
             if is_subscription(cursor.name):
                 self._new_subscription(cursor.name, cursor)
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The broker's settings with the topic's policies over them."""
+        return self._settings
+
+    def apply(self, policies: TopicPolicies) -> None:
+        """These policies hold from now on. Deduplication is `set_deduplication`'s, which waits; storage is the
+        managed ledger's.
+        """
+        before, self.policies = self._settings, policies
+        settings = self._settings = self._dispatch.settings = topic_settings(before, policies)
+        self._producers.producers_max = settings.producers_per_topic_max
+        self.limit_publishing(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
+        self.dispatch_rates.limit_topic(_rate(policies.dispatch_rate))
+        named = {name: _rate(rate) for name, rate in policies.subscription_rates.items()}
+        self.dispatch_rates.limit_subscriptions(_rate(policies.subscription_dispatch_rate), named)
+        if (settings.subscribes_per_consumer, settings.subscribe_rate_period_s) != (
+            before.subscribes_per_consumer,
+            before.subscribe_rate_period_s,
+        ):
+            self._subscribes = CallLimiter(settings.subscribes_per_consumer, settings.subscribe_rate_period_s)
+        for subscription in self.subscriptions.values():
+            subscription.apply_limits()
 
     # --- producers --------------------------------------------------------------------------------
 
@@ -144,6 +176,8 @@ class Topic:
         self._refuse_when_closing()
         if self.managed_ledger.is_terminated:
             raise TopicTerminated("Topic was already terminated")
+        if self.hold is not None:
+            raise type(self.hold)(str(self.hold))
         await self._producers.add(producer, on_waiting)
         if self._deduplication is not None:
             self._deduplication.tracker.on_producer_added(producer.name)
@@ -187,6 +221,8 @@ class Topic:
             raise BadPayload(f"An entry of {messages} messages is impossible")
         if self._closing is not None:
             self._refuse_when_closing()
+        if self._settings.delayed_delivery_delay_max_ms > 0:
+            check_delay(payload, self._settings.delayed_delivery_delay_max_ms, self._clock.now_ms())
         state = self._deduplication
         chunk = None
         highest = 0
@@ -225,6 +261,11 @@ class Topic:
         """The limit that all topics of the broker share."""
         self._broker_limiter = limiter
         self._join_limiters()
+
+    def hold_producers(self, reason: QuotaExceeded) -> None:
+        """No producer is let in until `hold` is None again; those that are there must come again."""
+        self.hold = reason
+        self._producers.send_away(reason)
 
     # --- the managed ledger's listener ------------------------------------------------------------
 
@@ -285,6 +326,7 @@ class Topic:
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
             self.dispatch_rates.forget(subscription.name)
+            subscription.end()
 
     def check_subscribe_rate(self, consumer: str) -> None:
         """NotSupported when this consumer, as its client names it, subscribes more often than allowed."""
@@ -440,3 +482,7 @@ class Topic:
             return -1
         entries = await self.managed_ledger.read(last, entries_max=1, bytes_max=1)
         return stored_index(entries[0]) if entries else -1
+
+
+def _rate(policy: DispatchRate) -> Rate:
+    return Rate(max(0, policy.messages), max(0, policy.bytes), float(policy.period_s))

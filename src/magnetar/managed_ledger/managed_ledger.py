@@ -238,6 +238,11 @@ class ManagedLedger:
         self._cursors.non_durable[cursor] = None
         return cursor
 
+    def forget_non_durable_cursor(self, cursor: Cursor) -> None:
+        """Its reader left; what it had still to read is not kept for it."""
+        cursor.abandon()
+        self._forget_cursor(cursor)
+
     async def delete_cursor(self, name: str) -> None:
         """Delete a durable cursor for good. SubscriptionNotFound when there is none."""
         async with self._cursor_turn:

@@ -281,6 +281,32 @@ def test_a_seek_sends_consumers_away_and_forgets_all_of_the_old_place() -> None:
     run(main())
 
 
+def test_after_a_seek_redelivery_is_counted_from_the_start() -> None:
+    async def main() -> None:
+        for type_ in (EXCLUSIVE, SHARED):
+            world = World()
+            world.publish()
+            consumer = world.join(type_, permits=9)
+            world.subscription.redeliver(consumer, [Position(3, 0)])
+            assert client_of(consumer).delivered[-1].redelivery_count == 1
+            await world.subscription.reset(EARLIEST)
+            assert client_of(world.join(type_, permits=9)).delivered[-1].redelivery_count == 0
+
+    run(main())
+
+
+def test_users_see_and_replace_only_their_own_properties() -> None:
+    async def main() -> None:
+        world = World(is_durable=True)
+        bucket = {"#pulsar.internal.delayed.bucket_1_2": "7"}
+        world.properties.user_properties = {"mine": "1", **bucket}
+        assert world.subscription.properties == {"mine": "1"}
+        await world.subscription.set_properties({"other": "2"})
+        assert world.properties.user_properties == {"other": "2", **bucket}
+
+    run(main())
+
+
 @pytest.mark.feature("F-CUR-09", "F-RDR-03")
 def test_a_seek_by_time_starts_with_the_first_message_of_that_time_or_later() -> None:
     async def main() -> None:

@@ -17,7 +17,9 @@ from magnetar.errors import DamagedRecord
 from magnetar.wire.proto.delayed_index_metadata_pb2 import SnapshotMetadata
 from magnetar.wire.proto.delayed_index_segment_pb2 import SnapshotSegment
 
-PROPERTY_PREFIX: Final = "#pulsar.internal.delayed.bucket_"
+# Properties of a cursor that are a broker's, not a user's.
+INTERNAL_PREFIX: Final = "#pulsar.internal."
+PROPERTY_PREFIX: Final = f"{INTERNAL_PREFIX}delayed.bucket_"
 
 DueItem = tuple[int, int, int]
 """When it is due (ms), ledger id, entry id."""

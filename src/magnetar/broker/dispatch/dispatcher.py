@@ -89,6 +89,10 @@ class Dispatcher(ABC):
     def clear(self) -> None:
         """Reading starts over: nothing waits for replay any more. What consumers hold is theirs no longer."""
 
+    @abstractmethod
+    def forget_counts(self) -> None:
+        """The cursor was moved: every delivery is a first one again."""
+
     @property
     def waiting(self) -> int:
         """Entries that wait to go out again."""

@@ -128,6 +128,9 @@ class ManyConsumersDispatcher(Dispatcher):
             consumer.release_all()
         self._unacked = 0
 
+    def forget_counts(self) -> None:
+        self._counts.clear()
+
     def _take_back(self, consumer: Consumer) -> list[Position]:
         """All that a consumer holds; its leaving is no redelivery that counts."""
         self._unacked -= consumer.unacked

@@ -26,8 +26,10 @@ class DispatchMemory:
     fruitless_rounds: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DispatchParts:
+    """One per topic, shared by its subscriptions and their pumps: new settings hold for all of them at once."""
+
     settings: BrokerSettings
     clock: WallClock
     tasks: Tasks

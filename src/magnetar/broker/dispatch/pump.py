@@ -112,6 +112,7 @@ class Pump:
         self.delayed.clear()
         if self.dispatcher is not None:
             self.dispatcher.clear()
+            self.dispatcher.forget_counts()
 
     def recover_delayed(self) -> None:
         """Bring stored delayed messages back; nothing is read before they are known, or they would go out twice."""

@@ -77,6 +77,9 @@ class SingleActiveDispatcher(Dispatcher):
     def clear(self) -> None:
         """Nothing waits here; counts outlive a consumer that left, or a message that kills its reader has none."""
 
+    def forget_counts(self) -> None:
+        self._counts.clear()
+
     def _choose(self) -> Consumer | None:
         return self.consumers[0] if self.consumers else None
 
