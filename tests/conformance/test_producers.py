@@ -142,6 +142,23 @@ def test_fencing_takes_over_and_the_displaced_one_stays_out(client: pulsar.Clien
     assert not reader.has_message_available()
 
 
+def test_messages_on_the_way_to_a_producer_that_the_broker_closed_are_dropped(standalone: StandaloneProcess) -> None:
+    topic = "stray"
+    with RawClient(standalone.port) as old, RawClient(standalone.port) as new:
+        old.open_producer(topic, 1, producer_access_mode=pb.Exclusive)
+        old.open_producer("elsewhere", 2)
+        new.open_producer(topic, producer_access_mode=pb.ExclusiveWithFencing)
+        for sequence_id in range(50):
+            old.send(1, sequence_id)
+        old.send(2, 99)
+        assert old.expect(Type.CLOSE_PRODUCER).close_producer.producer_id == 1
+        assert old.expect(Type.SEND_RECEIPT).send_receipt.sequence_id == 99, "the connection is as good as before"
+        back = old.open_producer(topic, 1, producer_access_mode=pb.Exclusive, topic_epoch=0)
+        assert back.error.error == pb.ProducerFenced
+        new.send()
+        assert new.expect(Type.SEND_RECEIPT).send_receipt.message_id.entryId == 0, "none of them was stored"
+
+
 @pytest.mark.feature("F-PROD-07")
 def test_an_exclusive_producer_goes_on_after_the_broker_was_killed(tmp_path: Path, eventually: Eventually) -> None:
     with StandaloneProcess(tmp_path) as standalone:
