@@ -279,6 +279,10 @@ class QuotaExceeded(Refused):
     retryable = True
 
 
+class ProducersHeld(QuotaExceeded):
+    """As QuotaExceeded, where the policy says that producers wait: the client keeps its messages and comes again."""
+
+
 class IncompatibleSchema(Refused):
     """The schema does not fit those that the topic has."""
 

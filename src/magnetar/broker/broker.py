@@ -14,6 +14,7 @@ from magnetar.broker.connection import Connection
 from magnetar.broker.dispatch.liveness import watch_liveness
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.ownership import Owner, SoleOwnership
+from magnetar.broker.policy_upkeep import PolicyUpkeep
 from magnetar.broker.publish_budget import PublishBudget
 from magnetar.broker.session.produce import on_send
 from magnetar.broker.session.session import Session
@@ -45,6 +46,8 @@ class Broker:
         self._store = store
         self._tasks = Tasks("broker", on_crash)
         self.topics = Topics(self.namespaces, managed_ledgers, settings, clock, self._tasks, store)
+        self.policies = self.topics.policies
+        self._policy_upkeep = PolicyUpkeep(self.topics, self.policies, settings, clock, self._tasks)
         self._budget = PublishBudget(settings.process_publish_bytes_max)
         self._connections: dict[Connection, Tasks] = {}
         self._server: asyncio.Server | None = None
@@ -71,6 +74,7 @@ class Broker:
         web_url = f"http://{settings.advertised_address}:{settings.http_port}"
         await self.namespaces.initialize(settings.cluster_name, service_url, web_url)
         self.ownership.own = Owner(service_url, web_url)
+        self._policy_upkeep.start()
         self._tasks.start(watch_liveness(self.topics.pumps, settings.liveness_check_interval_ms), "watch liveness")
         return service_url
 
@@ -78,7 +82,9 @@ class Broker:
         """Take no new clients, close topics in order so that everything taken is stored, then let the clients go."""
         if self._server is not None:
             self._server.close()
+        self._policy_upkeep.close()
         await self.topics.close()
+        self.policies.close()
         for connection in self.connections:
             connection.close()
         for tasks in list(self._connections.values()):

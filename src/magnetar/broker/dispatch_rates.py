@@ -13,7 +13,16 @@ from magnetar.broker.subscription import Subscription
 
 
 class DispatchRates:
-    __slots__ = ("_now_s", "_of_broker", "_of_topic", "_per_subscription", "_subscriptions", "_topic", "rate")
+    __slots__ = (
+        "_named_rates",
+        "_now_s",
+        "_of_broker",
+        "_of_topic",
+        "_per_subscription",
+        "_subscriptions",
+        "_topic",
+        "rate",
+    )
 
     def __init__(
         self, topic: str, subscriptions: Mapping[str, Subscription], now_s: Callable[[], float], *, rate: Rate
@@ -25,15 +34,17 @@ class DispatchRates:
         self._of_topic: NamedLimit | None = None
         # The rate of each subscription, and the limits that have been made for it.
         self.rate = rate
+        self._named_rates: Mapping[str, Rate] = {}
         self._per_subscription: dict[str, NamedLimit] = {}
 
     def limit_topic(self, rate: Rate) -> None:
         self._of_topic = named_limit(f"dispatch rate of topic {self._topic}", rate, self._of_topic, self._now_s)
         self._apply()
 
-    def limit_subscriptions(self, rate: Rate) -> None:
-        """So much for each subscription."""
+    def limit_subscriptions(self, rate: Rate, named: Mapping[str, Rate] | None = None) -> None:
+        """So much for each subscription; those that are named have their own."""
         self.rate = rate
+        self._named_rates = named or {}
         self._apply()
 
     def limit_broker(self, limit: NamedLimit | None) -> None:
@@ -44,9 +55,8 @@ class DispatchRates:
     def apply(self, subscription: Subscription) -> None:
         """Give a subscription the limits that hold for it now."""
         name = subscription.name
-        own = named_limit(
-            f"dispatch rate of subscription {name}", self.rate, self._per_subscription.get(name), self._now_s
-        )
+        rate = self._named_rates.get(name, self.rate)
+        own = named_limit(f"dispatch rate of subscription {name}", rate, self._per_subscription.get(name), self._now_s)
         if own is not None:
             self._per_subscription[name] = own
         else:

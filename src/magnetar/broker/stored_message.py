@@ -24,6 +24,12 @@ def stored_index(entry: Entry) -> int:
     return metadata.index if metadata is not None and metadata.HasField("index") else -1
 
 
+def stored_time_ms(entry: Entry) -> int:
+    """When a broker took the entry, or where it did not note that, when its producer published it."""
+    metadata = broker_entry.read(entry.body)
+    return metadata.broker_timestamp if metadata is not None and metadata.broker_timestamp else publish_time_ms(entry)
+
+
 def publish_time_ms(entry: Entry) -> int:
     """When its producer published the entry; 0 where that cannot be read, so that a search by time passes it."""
     try:

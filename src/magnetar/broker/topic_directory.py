@@ -9,6 +9,7 @@ Carries.
 from collections.abc import Mapping, Sequence
 
 from magnetar.broker.namespaces import PARTITIONS_MAX, Namespaces
+from magnetar.broker.policies.policies import Policies
 from magnetar.broker.topic_list import ListMode, is_system_topic
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import BadSetting, NotSupported, TopicExists, TopicNotFound
@@ -17,10 +18,13 @@ from magnetar.names import NamespaceName, TopicDomain, TopicName
 
 
 class TopicDirectory:
-    def __init__(self, namespaces: Namespaces, managed_ledgers: ManagedLedgers, settings: BrokerSettings) -> None:
+    def __init__(
+        self, namespaces: Namespaces, managed_ledgers: ManagedLedgers, settings: BrokerSettings, policies: Policies
+    ) -> None:
         self._namespaces = namespaces
         self._managed_ledgers = managed_ledgers
         self._settings = settings
+        self._policies = policies
 
     # --- what there is ------------------------------------------------------------------------------
 
@@ -65,16 +69,16 @@ class TopicDirectory:
         count = 0 if name.is_partition else await self._namespaces.partitions(name)
         if count:
             return count
-        if not (create and self._settings.allow_auto_topic_creation):
+        creation = (await self._policies.effective_namespace(name.namespace)).topic_creation
+        if not (create and creation.allowed):
             if name.is_persistent:
                 await self.require(name)
             return 0
-        settings = self._settings
-        if name.is_partition or not settings.auto_topic_creation_partitioned or is_system_topic(name):
+        if name.is_partition or not creation.partitions or is_system_topic(name):
             return 0
         if await self.exists(name):
             return 0
-        await self.create_partitioned(name, settings.default_partitions, must_be_new=False)
+        await self.create_partitioned(name, creation.partitions, must_be_new=False)
         return await self._namespaces.partitions(name)
 
     # --- what may be made ---------------------------------------------------------------------------
@@ -89,7 +93,7 @@ class TopicDirectory:
             raise TopicNotFound(f"Topic {name} does not exist: {name.base} has {count} partitions")
         if count:
             raise NotSupported(f"Topic {name} is partitioned: it has {count} partitions and takes no messages itself")
-        if not (create and self._settings.allow_auto_topic_creation):
+        if not (create and (await self._policies.effective_namespace(name.namespace)).topic_creation.allowed):
             raise TopicNotFound(f"Topic {name} does not exist and may not be created automatically")
         await self._check_room(name.namespace, 1)
 
@@ -145,6 +149,6 @@ class TopicDirectory:
             raise BadSetting(f"Number of partitions {partitions} should be between 1 and {partitions_max}")
 
     async def _check_room(self, namespace: NamespaceName, more: int) -> None:
-        topics_max = self._settings.topics_per_namespace_max
+        topics_max = (await self._policies.effective_namespace(namespace)).topics_max
         if topics_max and len(await self.names(namespace, ListMode.PERSISTENT)) + more > topics_max:
             raise NotSupported(f"Exceed maximum number of topics in namespace: {topics_max}")

@@ -16,6 +16,8 @@ from magnetar.broker.dispatch.parts import DispatchMemory
 from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.non_persistent_topic import NonPersistentTopic
+from magnetar.broker.policies.policies import Policies
+from magnetar.broker.policies.topic_settings import storage_settings
 from magnetar.broker.rate_limit import NamedLimit, Rate, RateLimiter, limiter_for, named_limit
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.sheltered import sheltered
@@ -43,13 +45,15 @@ class Topics:
         clock: WallClock,
         tasks: Tasks,
         store: MetadataStore,
+        policies: Policies | None = None,
     ) -> None:
         self.namespaces = namespaces
         self.managed_ledgers = managed_ledgers
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
-        self.directory = TopicDirectory(namespaces, managed_ledgers, settings)
+        self.policies = policies or Policies(store, settings, managed_ledgers.settings)
+        self.directory = TopicDirectory(namespaces, managed_ledgers, settings, self.policies)
         self.watches = TopicWatches(store, tasks, self.names)
         self.dispatch = DispatchMemory()
         self._loaded: dict[TopicName, Topic] = {}
@@ -75,6 +79,17 @@ class Topics:
 
     def find(self, name: TopicName) -> Topic | None:
         """The topic if it is loaded here."""
+        return self._loaded.get(name)
+
+    def present_names(self) -> list[TopicName]:
+        """The stored topics that are loaded here or are being loaded."""
+        return [*self._loaded, *self._loading]
+
+    async def present(self, name: TopicName) -> Topic | None:
+        """The topic if it is loaded here, once it is when it is being loaded."""
+        loading = self._loading.get(name)
+        if loading is not None:
+            await asyncio.wait((loading,))
         return self._loaded.get(name)
 
     async def open(self, name: TopicName, *, create: bool) -> ServedTopic:
@@ -216,9 +231,12 @@ class Topics:
         )
         topic.broker_limiter = self._broker_limiter
         topic.dispatch_rates.limit_broker(self._dispatch_limit)
-        managed_ledger = await self.managed_ledgers.open(name.persistence_name, topic)
+        policies = await self.policies.effective(name)
+        topic.apply(policies)
+        storage = storage_settings(self.managed_ledgers.settings, policies)
+        managed_ledger = await self.managed_ledgers.open(name.persistence_name, topic, settings=storage)
         try:
-            await topic.attach(managed_ledger, deduplicate=self._settings.deduplication_enabled)
+            await topic.attach(managed_ledger, deduplicate=policies.deduplication_enabled)
             if self._closing:
                 raise ServiceNotReady("The broker is stopping; look the topic up again")
         except BaseException:

@@ -80,6 +80,11 @@ class ManagedLedgers:
             self._upkeep = self._tasks.start(self._look_after(), "managed ledgers: upkeep")
         return ledger
 
+    @property
+    def settings(self) -> ManagedLedgerSettings:
+        """What holds for a log that is opened without settings of its own."""
+        return self._settings
+
     async def exists(self, name: str) -> bool:
         """True when there is a log of this name that is not on its way out."""
         found = await Catalog(self._store, name).record.read()

@@ -75,6 +75,7 @@ _TABLE: Final[dict[type[errors.MagnetarError], Codes]] = {
     errors.NotSupported: Codes(api.NotAllowedError, 501, ReturnCode.BAD_REQUEST),
     errors.PersistenceFailed: Codes(api.PersistenceError, 500, ReturnCode.IO_ERROR),
     errors.QuotaExceeded: Codes(api.ProducerBlockedQuotaExceededException, 409, ReturnCode.IO_ERROR),
+    errors.ProducersHeld: Codes(api.ProducerBlockedQuotaExceededError, 409, ReturnCode.IO_ERROR),
     errors.IncompatibleSchema: Codes(api.IncompatibleSchema, 409, ReturnCode.IO_ERROR),
     errors.ConsumerAssignRefused: Codes(api.ConsumerAssignError, 409, ReturnCode.IO_ERROR),
     # who may do what
@@ -95,7 +96,7 @@ _OF_SERVER_ERROR: Final[dict[int, type[errors.MagnetarError]]] = {
     api.AuthorizationError: errors.NotAuthorized,
     api.ConsumerBusy: errors.ConsumerBusy,
     api.ServiceNotReady: errors.ServiceNotReady,
-    api.ProducerBlockedQuotaExceededError: errors.QuotaExceeded,
+    api.ProducerBlockedQuotaExceededError: errors.ProducersHeld,
     api.ProducerBlockedQuotaExceededException: errors.QuotaExceeded,
     api.ChecksumError: errors.ChecksumMismatch,
     api.UnsupportedVersionError: errors.UnsupportedVersion,

@@ -8,6 +8,7 @@ Carries.
 from datetime import UTC, datetime
 
 from magnetar.broker.consumer import EPOCH_NONE, Consumer
+from magnetar.broker.policies.admission import check_consumer
 from magnetar.broker.served import ServedSubscription, ServedTopic
 from magnetar.broker.session.session import OpenConsumer, Session
 from magnetar.broker.stored_message import last_batch_index
@@ -66,12 +67,16 @@ async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> Open
     subscription = await _subscription(session, topic, request)
     if session.consumers.get(request.consumer_id, 0) is not None or not session.connection.is_open:
         raise ServiceNotReady("The consumer was closed while it was being opened")
+    settings = topic.settings if isinstance(topic, Topic) else session.broker.settings
+    label = SubscriptionType(request.subType).label
+    on_topic = (len(other.consumers) for other in topic.subscriptions.values())
+    check_consumer(settings, label, len(subscription.consumers), on_topic)
     consumer = Consumer(
         session,
         request.consumer_id,
         request.consumer_name or session.broker.new_consumer_name(),
         priority=request.priority_level,
-        unacked_max=session.broker.settings.unacked_messages_per_consumer_max,
+        unacked_max=settings.unacked_messages_per_consumer_max,
         epoch=request.consumer_epoch if request.HasField("consumer_epoch") else EPOCH_NONE,
         connected_ms=session.broker.clock.now_ms(),
         metadata={pair.key: pair.value for pair in request.metadata},
@@ -102,7 +107,8 @@ async def _placed_subscription(
 ) -> ServedSubscription:
     if not request.durable:
         return topic.open_reader_subscription(request.subscription, _reader_start(request))
-    if request.subscription not in topic.subscriptions and not session.broker.settings.allow_auto_subscription_creation:
+    settings = topic.settings if isinstance(topic, Topic) else session.broker.settings
+    if request.subscription not in topic.subscriptions and not settings.allow_auto_subscription_creation:
         raise SubscriptionNotFound(f"Subscription {request.subscription} does not exist and may not be created")
     initial = EARLIEST if request.initialPosition == pb.CommandSubscribe.Earliest else LATEST
     properties = {pair.key: pair.value for pair in request.subscription_properties}

@@ -7,9 +7,11 @@ Carries.
 
 import asyncio
 
+from magnetar.broker.policies.admission import check_producer
 from magnetar.broker.producer import AccessMode, Producer
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.session.session import OpeningProducer, OpenProducer, Session
+from magnetar.broker.topic import Topic
 from magnetar.errors import BadCommand, MagnetarError, NotSupported, ServiceNotReady, TooManyRequests
 from magnetar.ids import EARLIEST
 from magnetar.names import TopicName, check_subscription
@@ -51,6 +53,7 @@ async def _open(session: Session, request: pb.CommandProducer, opening: OpeningP
     if request.initial_subscription_name:
         await _open_initial_subscription(session, topic, request.initial_subscription_name)
     _check_wanted(opening)
+    check_producer(topic.settings if isinstance(topic, Topic) else session.broker.settings, encrypts=request.encrypted)
     producer = _new_producer(session, request)
 
     def on_waiting() -> None:
@@ -79,7 +82,8 @@ async def _open_initial_subscription(session: Session, topic: ServedTopic, name:
     """A producer may bring a subscription into being, so that nothing it sends is without a reader."""
     if not topic.name.is_persistent or name in topic.subscriptions:
         return
-    if not session.broker.settings.allow_auto_subscription_creation:
+    settings = topic.settings if isinstance(topic, Topic) else session.broker.settings
+    if not settings.allow_auto_subscription_creation:
         raise NotSupported(
             "Could not create the initial subscription due to the auto subscription creation is not allowed."
         )

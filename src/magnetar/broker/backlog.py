@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a topic's policies do to its subscriptions: expire what is too old, keep backlogs within their quotas, delete
+subscriptions that nobody uses.
+
+Only users' subscriptions are touched; the broker's own cursors, of compaction and deduplication, never are. After every
+wait the subscription is looked up again: it may be gone. Never decides what a quota allows.
+Carries.
+"""
+
+import logging
+from collections.abc import Callable
+
+from magnetar.broker.policies.quota import Excess, age_excess, eviction_end, size_excess
+from magnetar.broker.policies.values import QuotaAction, QuotaType
+from magnetar.broker.stored_message import stored_time_ms
+from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic import Topic
+from magnetar.errors import ProducersHeld, QuotaExceeded
+from magnetar.ids import Position
+from magnetar.managed_ledger.entry import Entry
+
+_log = logging.getLogger(__name__)
+
+
+async def expire_messages(topic: Topic, now_ms: int) -> int:
+    """What is older than the topic's time to live counts as consumed; returns how many entries went that way."""
+    policies = topic.policies
+    if policies is None or policies.message_ttl_s <= 0:
+        return 0
+    until_ms = now_ms - policies.message_ttl_s * 1000
+    expired = 0
+    for subscription in _durable(topic):
+        gone = await skip_older(topic, subscription, until_ms)
+        subscription.entries_expired += gone
+        expired += gone
+    return expired
+
+
+async def skip_older(topic: Topic, subscription: Subscription, until_ms: int) -> int:
+    """Entries that were stored at this time or before count as consumed by a subscription; returns how many."""
+    last = await _last_stored(topic, subscription.cursor.mark_delete, until_ms)
+    if last is None or topic.subscriptions.get(subscription.name) is not subscription:
+        return 0
+    return subscription.skip_through(last)
+
+
+async def enforce_quotas(topic: Topic, now_ms: int) -> Excess | None:
+    """Look at the backlog; hold producers back, or evict, as the policy says. Returns what is exceeded still."""
+    excess = await _excess(topic, now_ms)
+    if excess is not None and excess.quota.action is QuotaAction.EVICT:
+        await _evict(topic, excess, now_ms)
+        excess = None
+    if excess is None:
+        topic.hold = None
+        return None
+    refusal = ProducersHeld if excess.quota.action is QuotaAction.HOLD else QuotaExceeded
+    if topic.hold is None:
+        _log.warning("%s: producers are sent away: %s", topic.name, excess.text)
+    topic.hold_producers(refusal(f"Cannot create producer on topic with backlog quota exceeded: {excess.text}"))
+    return excess
+
+
+async def delete_unused_subscriptions(topic: Topic, now_ms: int) -> list[str]:
+    """Delete the subscriptions that no consumer has used for as long as the policy says; returns their names."""
+    policies = topic.policies
+    if policies is None or policies.subscription_expiration_minutes <= 0:
+        return []
+    limit_ms = policies.subscription_expiration_minutes * 60_000
+    unused = [
+        subscription.name
+        for subscription in _durable(topic)
+        if not subscription.consumers and now_ms - subscription.active_ms >= limit_ms
+    ]
+    for name in unused:
+        _log.info("%s: subscription %s is deleted, no one used it for %d minutes", topic.name, name, limit_ms // 60_000)
+        await topic.delete_subscription(name)
+    return unused
+
+
+# --- leaves -----------------------------------------------------------------------------------------
+
+
+def slowest(topic: Topic) -> Subscription | None:
+    """The durable subscription that is furthest behind."""
+    return min(_durable(topic), key=lambda subscription: subscription.cursor.mark_delete, default=None)
+
+
+def _durable(topic: Topic) -> list[Subscription]:
+    return [subscription for subscription in topic.subscriptions.values() if subscription.cursor.is_durable]
+
+
+async def _excess(topic: Topic, now_ms: int) -> Excess | None:
+    policies, behind = topic.policies, slowest(topic)
+    if policies is None or behind is None or not behind.cursor.backlog_entries():
+        return None
+    mark_delete = behind.cursor.mark_delete
+    excess = size_excess(policies.size_quota, topic.managed_ledger.bytes_after(mark_delete))
+    if excess is not None or policies.age_quota.limit_s < 0:
+        return excess
+    oldest = await _first_behind(topic, mark_delete)
+    return None if oldest is None else age_excess(policies.age_quota, stored_time_ms(oldest), now_ms)
+
+
+async def _evict(topic: Topic, excess: Excess, now_ms: int) -> None:
+    behind = slowest(topic)
+    if behind is None:
+        return
+    end: Position | None
+    if excess.quota_type is QuotaType.SIZE:
+        end = eviction_end(topic.managed_ledger.ledgers, behind.cursor.mark_delete, excess.quota)
+    else:
+        end = await _last_stored(topic, behind.cursor.mark_delete, now_ms - excess.quota.limit_s * 1000)
+    if end is None:
+        return
+    for subscription in _durable(topic):
+        evicted = subscription.skip_through(end) if subscription.cursor.mark_delete < end else 0
+        if evicted:
+            _log.warning("%s: %d entries of %s are evicted: %s", topic.name, evicted, subscription.name, excess.text)
+
+
+async def _first_behind(topic: Topic, position: Position) -> Entry | None:
+    ledger = topic.managed_ledger
+    entries = await ledger.read(ledger.next_position(position), entries_max=1, bytes_max=1)
+    return entries[0] if entries else None
+
+
+async def _last_stored(topic: Topic, after: Position, until_ms: int) -> Position | None:
+    """The last entry behind a position that was stored at this time or before. One read when there is none."""
+
+    def is_older(entry: Entry) -> bool:
+        return stored_time_ms(entry) <= until_ms
+
+    older: Callable[[Entry], bool] = is_older
+    first = await _first_behind(topic, after)
+    if first is None or not older(first):
+        return None
+    return await topic.managed_ledger.last_matching(older, start=first.position) or first.position

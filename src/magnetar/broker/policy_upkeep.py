@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeping loaded topics to their policies: at once when a record changes, and in rounds for what time brings.
+
+Owns the rounds: expiry of messages, backlog quotas, unused subscriptions, compaction. A topic that fails in a round is
+logged and looked at again in the next; the others are not held up. Never decides what a policy means.
+Carries.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from magnetar.broker.backlog import delete_unused_subscriptions, enforce_quotas, expire_messages
+from magnetar.broker.policies.policies import Policies
+from magnetar.broker.policies.topic_settings import storage_settings
+from magnetar.broker.topic import Topic
+from magnetar.broker.topics import Topics
+from magnetar.config.broker import BrokerSettings
+from magnetar.errors import MagnetarError, OwnerClosed, TooManyRequests
+from magnetar.names import NamespaceName, TopicName
+from magnetar.runtime.clock import WallClock
+from magnetar.runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+Step = Callable[[Topic], Awaitable[object]]
+
+
+class PolicyUpkeep:
+    def __init__(
+        self, topics: Topics, policies: Policies, settings: BrokerSettings, clock: WallClock, tasks: Tasks
+    ) -> None:
+        self._topics = topics
+        self._policies = policies
+        self._settings = settings
+        self._clock = clock
+        self._tasks = tasks
+        # Topics whose policies changed, in order; one task applies them.
+        self._changed: dict[TopicName, None] = {}
+        self._is_applying = False
+        self._end_listening = policies.on_changed(self._on_changed)
+
+    def start(self) -> None:
+        settings = self._settings
+        now_ms = self._clock.now_ms
+        rounds: list[tuple[str, int, Step]] = [
+            (
+                "message expiry",
+                settings.message_expiry_check_interval_s,
+                lambda topic: expire_messages(topic, now_ms()),
+            ),
+            (
+                "subscription expiry",
+                settings.subscription_expiry_check_interval_s,
+                lambda topic: delete_unused_subscriptions(topic, now_ms()),
+            ),
+        ]
+        if settings.backlog_quota_check_enabled:
+            interval_s = settings.backlog_quota_check_interval_s
+            rounds.append(("backlog quotas", interval_s, lambda topic: enforce_quotas(topic, now_ms())))
+        for name, interval_s, step in rounds:
+            self._tasks.start(self._every(interval_s, name, step), f"policies: {name}")
+
+    def close(self) -> None:
+        self._end_listening()
+
+    async def run(self, name: str, step: Step) -> None:
+        """One round over the topics that are loaded now."""
+        for topic in self._topics.loaded():
+            try:
+                if self._topics.find(topic.name) is topic:
+                    await step(topic)
+            except MagnetarError as error:
+                _log.warning("%s of topic %s: %s", name, topic.name, error)
+
+    async def _every(self, interval_s: int, name: str, step: Step) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.run(name, step)
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    def _on_changed(self, namespace: NamespaceName, topic: TopicName | None) -> None:
+        for name in self._topics.present_names():
+            if name.namespace == namespace and topic in (None, name.base):
+                self._changed[name] = None
+        if self._changed and not self._is_applying:
+            try:
+                self._tasks.start(self._apply_changed(), "policies: apply")
+                self._is_applying = True
+            except (OwnerClosed, TooManyRequests) as error:
+                _log.warning("policies are applied with the next change: %s", error)
+
+    async def _apply_changed(self) -> None:
+        try:
+            while self._changed:
+                name = next(iter(self._changed))
+                del self._changed[name]
+                topic = await self._topics.present(name)
+                if topic is not None:
+                    try:
+                        await self._apply(topic)
+                    except MagnetarError as error:
+                        _log.warning("new policies of topic %s: %s", name, error)
+        finally:
+            self._is_applying = False
+
+    async def _apply(self, topic: Topic) -> None:
+        policies = await self._policies.effective(topic.name)
+        if policies == topic.policies:
+            return
+        topic.apply(policies)
+        ledger = topic.managed_ledger
+        ledger.settings = storage_settings(self._topics.managed_ledgers.settings, policies)
+        ledger.upkeep()
+        if policies.deduplication_enabled != topic.is_deduplicated:
+            await topic.set_deduplication(policies.deduplication_enabled)
+        if self._settings.backlog_quota_check_enabled:
+            await enforce_quotas(topic, self._clock.now_ms())
