@@ -9,7 +9,7 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from magnetar.broker.dispatch.parts import DispatchMemory
@@ -26,7 +26,7 @@ from magnetar.broker.topic_directory import TopicDirectory
 from magnetar.broker.topic_list import ListMode
 from magnetar.broker.topic_watches import TopicWatches
 from magnetar.config.broker import BrokerSettings
-from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicBusy
+from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicBusy, TopicExists
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import NamespaceName, TopicName
@@ -156,6 +156,22 @@ class Topics:
         if not force:
             topic.refuse_when_busy()
         await sheltered(self._tasks, self._leave(topic, topic.delete(force=force)), f"delete {name}")
+
+    async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> None:
+        """Make a topic that is not partitioned: a record alone, its first ledger comes with its first use.
+
+        TopicExists when there is one of this name, partitioned or not.
+        """
+        await self.directory.check_new(name)
+        if name.is_persistent and not await self.managed_ledgers.create(name.persistence_name, properties):
+            raise TopicExists(f"This topic already exists: {name}")
+
+    async def create_missing_partitions(self, name: TopicName) -> int:
+        """Put on record what the number of partitions promises; returns how many were missing."""
+        missing = await self.directory.missing_partitions(name)
+        for partition in missing:
+            await self.managed_ledgers.create(partition.persistence_name)
+        return len(missing)
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a partitioned topic: its partitions, then the record that says how many there are.

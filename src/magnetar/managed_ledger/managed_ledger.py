@@ -290,7 +290,7 @@ class ManagedLedger:
         return await self._guarded(self._trimming.trim())
 
     async def truncate(self) -> int:
-        """Let go everything before the present ledger, retention or not, once every durable cursor stands at the end."""
+        """Let go of all before the present ledger, retention or not, once every durable cursor stands at the end."""
         for cursor in list(self._cursors.durable.values()):
             await cursor.reset(LATEST)
         return await self._guarded(self._trimming.trim(heed_retention=False))

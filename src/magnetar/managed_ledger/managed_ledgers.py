@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 
 from magnetar.config.managed_ledger import ManagedLedgerSettings
-from magnetar.errors import MagnetarError, ServiceNotReady
+from magnetar.errors import BadVersion, MagnetarError, ServiceNotReady
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.managed_ledger.catalog import Catalog, names_below
 from magnetar.managed_ledger.entry_cache import EntryCache
@@ -84,6 +84,23 @@ class ManagedLedgers:
     def settings(self) -> ManagedLedgerSettings:
         """What holds for a log that is opened without settings of its own."""
         return self._settings
+
+    async def create(self, name: str, properties: Mapping[str, str] | None = None) -> bool:
+        """Put an empty log on record; its first ledger comes with its first owner. False when there is one already."""
+        if name in self._open or name in self._opening or await self.exists(name):
+            return False
+        record = Catalog(self._store, name).record
+        if await record.read() is not None:
+            # What a crash left of a log of this name goes first.
+            await self.delete(name)
+            await record.read()
+        empty = LedgerRecord()
+        empty.properties.update(properties or {})
+        try:
+            await record.write(empty.encode())
+        except BadVersion:
+            return False
+        return True
 
     async def exists(self, name: str) -> bool:
         """True when there is a log of this name that is not on its way out."""

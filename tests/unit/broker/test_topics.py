@@ -114,6 +114,31 @@ def test_partitioned_topics_are_made_grow_and_go() -> None:
     run(main())
 
 
+@pytest.mark.feature("F-TOP-13")
+def test_making_a_topic_writes_a_record_and_no_ledger() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        topics = await brokers.start(allow_auto_topic_creation=False)
+        await topics.create(name("made"), {"owner": "me"})
+        assert await brokers.world.existing_ledgers() == set()
+        assert short(await topics.names(DEFAULT)) == ["made"]
+        with pytest.raises(TopicExists):
+            await topics.create(name("made"))
+        with pytest.raises(TopicExists):
+            await topics.directory.create_partitioned(name("made"), 2)
+        topic = await topics.load(name("made"), create=False)
+        assert topic.managed_ledger.properties == {"owner": "me"}
+        assert len(await brokers.world.existing_ledgers()) == 1
+        await topics.directory.create_partitioned(name("p"), 3)
+        assert await topics.create_missing_partitions(name("p")) == 3
+        assert await topics.create_missing_partitions(name("p")) == 0
+        await topics.delete(name("made"))
+        await topics.create(name("made"))
+        await brokers.stop()
+
+    run(main())
+
+
 @pytest.mark.feature("F-TOP-18")
 def test_lists_by_domain_without_the_systems_own() -> None:
     async def main() -> None:
