@@ -82,6 +82,11 @@ class Client:
             raise BadSetting("a Client belongs to one event loop: make another for this one")
         return self._core
 
+    @property
+    def core(self) -> Core:
+        """What its parts share, for rooms that attach parts of their own: Spark reads entries without decoding them."""
+        return self._shared()
+
     def _lookup(self, pool: Pool) -> Lookup:
         hosts = Hosts(self._url, self._random)
         if self._url.is_http:

@@ -160,7 +160,7 @@ def to_plain(value: Any) -> Plain:
         return [to_plain(item) for item in value]
     if isinstance(value, Enum):
         return value.name
-    if hasattr(value, "model_fields") and hasattr(value, "model_dump"):
+    if hasattr(type(value), "model_fields"):
         return {name: to_plain(getattr(value, name)) for name in type(value).model_fields}
     return value
 
