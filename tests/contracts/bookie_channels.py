@@ -13,9 +13,11 @@ from magnetar.config.ledger import ChannelSettings
 from magnetar.ledger.bookies import Address
 from magnetar.ledger.channel import BookieChannel
 from magnetar.ledger.tcp_channel import TcpChannel
+from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.tasks import Tasks
 from tests.simulation.world.model_bookie import ModelBookie
 from tests.simulation.world.model_server import ModelServer
+from tests.unit.bookie.ports import bookie_on_a_port
 
 OpenChannel = Callable[[], AbstractAsyncContextManager[BookieChannel]]
 
@@ -45,7 +47,28 @@ async def tcp_channel(*, use_v2_protocol: bool) -> AsyncIterator[BookieChannel]:
     assert not crashes
 
 
+@asynccontextmanager
+async def bookie_channel(*, use_v2_protocol: bool) -> AsyncIterator[BookieChannel]:
+    """A whole bookie of ours behind its port."""
+    crashes: list[BaseException] = []
+    tasks = Tasks("test", lambda name, error: crashes.append(error))
+    async with bookie_on_a_port(SimulatedDisk(), bookie_id="b1") as bookie:
+
+        async def address(name: str) -> Address:
+            return Address("127.0.0.1", bookie.endpoints[0].port)
+
+        channel = TcpChannel("b1", address, tasks, ChannelSettings(use_v2_protocol=use_v2_protocol))
+        try:
+            yield channel
+        finally:
+            channel.close()
+            await tasks.close()
+    assert not crashes
+
+
 CHANNELS: dict[str, OpenChannel] = {
+    "bookie-2": partial(bookie_channel, use_v2_protocol=True),
+    "bookie-3": partial(bookie_channel, use_v2_protocol=False),
     "model": model_channel,
     "tcp-2": partial(tcp_channel, use_v2_protocol=True),
     "tcp-3": partial(tcp_channel, use_v2_protocol=False),

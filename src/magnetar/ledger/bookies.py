@@ -12,18 +12,14 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from magnetar.errors import BookieUnavailable, MetadataError
 from magnetar.ledger.paths import AVAILABLE, COOKIES, READONLY, READONLY_NAME
 from magnetar.metadata.store import Change, MetadataStore
 from magnetar.runtime.tasks import Tasks
-from magnetar.wire.proto.ledger_formats_pb2 import BookieServiceInfoFormat
+from magnetar.wire.bookkeeper.registry import BOOKIE_ENDPOINT, BOOKIE_PROTOCOL, decode_listing
 
 RECHECK_MS: Final = 60_000
 RETRY_MS: Final = 1_000
-# What BookKeeper calls the endpoint that speaks its protocol.
-BOOKIE_ENDPOINT: Final = "bookie-rpc"
 
 _log = logging.getLogger(__name__)
 
@@ -114,11 +110,7 @@ class Bookies:
 
 
 def _address_in(value: bytes) -> Address | None:
-    try:
-        info = BookieServiceInfoFormat.FromString(value)
-    except DecodeError:
-        return None
-    for endpoint in info.endpoints:
-        if endpoint.id == "bookie" or endpoint.protocol == BOOKIE_ENDPOINT:
+    for endpoint in decode_listing(value):
+        if endpoint.name == BOOKIE_ENDPOINT or endpoint.protocol == BOOKIE_PROTOCOL:
             return Address(endpoint.host, endpoint.port)
     return None

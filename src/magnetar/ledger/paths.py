@@ -6,13 +6,15 @@ Decides.
 
 from typing import Final
 
-ROOT: Final = "/ledgers"
+# Where bookies write themselves down; the same names, from the one place that has them.
+from magnetar.wire.bookkeeper.registry import AVAILABLE as AVAILABLE
+from magnetar.wire.bookkeeper.registry import COOKIES as COOKIES
+from magnetar.wire.bookkeeper.registry import INSTANCE_ID as INSTANCE_ID
+from magnetar.wire.bookkeeper.registry import READONLY as READONLY
+from magnetar.wire.bookkeeper.registry import READONLY_NAME as READONLY_NAME
+from magnetar.wire.bookkeeper.registry import ROOT as ROOT
+
 LAYOUT: Final = f"{ROOT}/LAYOUT"
-INSTANCE_ID: Final = f"{ROOT}/INSTANCEID"
-AVAILABLE: Final = f"{ROOT}/available"
-READONLY_NAME: Final = "readonly"
-READONLY: Final = f"{AVAILABLE}/{READONLY_NAME}"
-COOKIES: Final = f"{ROOT}/cookies"
 ID_GENERATOR: Final = f"{ROOT}/idgen"
 LONG_ID_GENERATOR: Final = f"{ROOT}/idgen-long"
 

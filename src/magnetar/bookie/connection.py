@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One client's socket: packets in, answers out, and the place where its back-pressure acts.
+
+Adds go straight to the storage, in the order they came; everything else is a task of its own, because it may wait for a
+disk. Reading stops when too many adds wait for the journal or when the client does not take its answers; too many
+questions at once are refused. Bad input is answered with the protocol's own code; only a stream that cannot be cut into
+packets any more ends the connection.
+Carries.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, Protocol, cast
+
+from magnetar.bookie.storage import BookieStorage
+from magnetar.bookie.version_three import VersionThree
+from magnetar.config.bookie_server import BookieServerSettings
+from magnetar.errors import BadCommand, MagnetarError
+from magnetar.runtime.disk import Buffer
+from magnetar.runtime.tasks import Tasks
+from magnetar.wire.bookkeeper import v2, v3
+from magnetar.wire.bookkeeper.codes import PROTOCOL_VERSION, RequestFlag, ReturnCode, status_of
+from magnetar.wire.bookkeeper.packet import PacketCutter, is_protobuf
+from magnetar.wire.error_codes import codes_of
+from magnetar.wire.proto import bookkeeper_pb2 as bk
+
+# What BookKeeper answers to whoever wants to authenticate where nobody has to.
+NO_AUTHENTICATION: Final = "AuthDisabledPlugin"
+
+_RECOVERY: Final = int(RequestFlag.RECOVERY_ADD)
+_BAD_REQUEST: Final = int(ReturnCode.BAD_REQUEST)
+_BAD_VERSION: Final = int(ReturnCode.BAD_VERSION)
+_TOO_MANY: Final = int(ReturnCode.TOO_MANY_REQUESTS)
+
+_log = logging.getLogger(__name__)
+
+
+class LedgerAnswers:
+    """Answers this connection's version 2 adds of one ledger; adds of any number of entries share it."""
+
+    __slots__ = ("_connection", "_ledger_id")
+
+    def __init__(self, connection: "BookieConnection", ledger_id: int) -> None:
+        self._connection = connection
+        self._ledger_id = ledger_id
+
+    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
+        answers = v2.encode_add_responses(code, self._ledger_id, first, last)
+        self._connection.answer_adds(answers, last - first + 1, code)
+
+
+class OldAnswer:
+    """Answers one add of a client that speaks an earlier version of the fixed frames."""
+
+    __slots__ = ("_connection", "_request")
+
+    def __init__(self, connection: "BookieConnection", request: v2.AddRequest) -> None:
+        self._connection = connection
+        self._request = request
+
+    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
+        request = self._request
+        answer = v2.encode_add_response(code, request.ledger_id, request.entry_id, request.version)
+        self._connection.answer_adds(answer, 1, code)
+
+
+class ProtobufAnswer:
+    """Answers one version 3 add."""
+
+    __slots__ = ("_connection", "_request")
+
+    def __init__(self, connection: "BookieConnection", request: bk.Request) -> None:
+        self._connection = connection
+        self._request = request
+
+    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
+        self._connection.answer_adds(v3.encode(v3.answer(self._request, status_of(code))), 1, code)
+
+
+class ConnectionOwner(Protocol):
+    """Whoever accepted the connection; it also counts, for all its connections together."""
+
+    adds_ok: int
+    adds_failed: int
+    questions: int
+
+    def on_connected(self, connection: "BookieConnection") -> bool: ...
+
+    def on_disconnected(self, connection: "BookieConnection", tasks: Tasks) -> None: ...
+
+
+class BookieConnection(asyncio.Protocol):
+    """Invariant: `_adds` adds of `_adds_bytes` bytes wait for an answer; both are 0 when none does."""
+
+    def __init__(
+        self,
+        storage: BookieStorage,
+        version_three: VersionThree,
+        settings: BookieServerSettings,
+        owner: ConnectionOwner,
+        frame_bytes_max: int,
+    ) -> None:
+        self._storage = storage
+        self._version_three = version_three
+        self._settings = settings
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._cutter = PacketCutter(frame_bytes_max)
+        self._listeners: dict[int, LedgerAnswers] = {}
+        self._adds = 0
+        self._adds_bytes = 0
+        self._out: list[Buffer] = []
+        self._is_writable = True
+        self._reading_paused = False
+        self._is_open = False
+        self.peer = "?"
+        self._tasks = Tasks("bookie connection", self._on_crash, tasks_max=settings.connection_reads_max)
+        self._transport: asyncio.Transport
+
+    # --- asyncio.Protocol ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not derived from asyncio's classes.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._settings.connection_write_bytes_max)
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+        self._is_open = True
+        if not self._owner.on_connected(self):
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        for packet in self._cutter.feed(data):
+            if is_protobuf(packet):
+                self._serve_three(packet)
+            else:
+                self._serve_two(packet)
+        if self._cutter.fault is not None:
+            _log.warning("closing the connection of %s: %s", self.peer, self._cutter.fault)
+            self.close()
+        self._adjust_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_open = False
+        self._out.clear()
+        self._owner.on_disconnected(self, self._tasks)
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        self._adjust_reading()
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._adjust_reading()
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def send(self, *buffers: Buffer) -> None:
+        """Queue an answer; it leaves together with everything else that this turn of the loop produced."""
+        if not self._is_open:
+            return
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out += buffers
+
+    def answer_adds(self, answer: bytes, count: int, code: int) -> None:
+        """Sizes are kept as a sum: each answer takes its share of it, and the last one the rest."""
+        if code == 0:
+            self._owner.adds_ok += count
+        else:
+            self._owner.adds_failed += count
+        self._adds_bytes -= self._adds_bytes * count // self._adds
+        self._adds -= count
+        self.send(answer)
+        if self._reading_paused:
+            self._adjust_reading()
+
+    def close(self) -> None:
+        """Say what there is to say, then go."""
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    # --- version 2 ----------------------------------------------------------------------------
+
+    def _serve_two(self, packet: bytes) -> None:
+        try:
+            request = v2.decode_request(packet)
+        except BadCommand as error:
+            self._refuse_two(packet, error)
+            return
+        if isinstance(request, v2.AddRequest):
+            self._adds += 1
+            self._adds_bytes += len(request.entry)
+            if request.version == PROTOCOL_VERSION:
+                ledger_id = request.ledger_id
+                answers = self._listeners.get(ledger_id) or self._listener(ledger_id)
+                key, recovery = request.master_key, bool(request.flags & _RECOVERY)
+                self._storage.add(ledger_id, request.entry_id, request.entry, key, answers, recovery)
+            else:
+                _, _, key, ledger_id, entry_id, entry = request
+                self._storage.add(ledger_id, entry_id, entry, key, OldAnswer(self, request))
+        elif isinstance(request, v2.ReadRequest):
+            refusal = v2.read_response_front(_TOO_MANY, request.ledger_id, request.entry_id, 0, request.version)
+            self._start(self._read(request), "read", (refusal,))
+        elif isinstance(request, v2.BatchReadRequest):
+            ids = (request.ledger_id, request.entry_id, request.request_id)
+            refusals = v2.encode_batch_read_response(_TOO_MANY, *ids)
+            self._start(self._read_batch(request), "batch read", refusals)
+        else:
+            self.send(v2.encode_auth(no_authentication()))
+
+    def _listener(self, ledger_id: int) -> LedgerAnswers:
+        if len(self._listeners) >= self._settings.connection_ledgers_max:
+            # The oldest made goes; adds that wait keep it alive.
+            del self._listeners[next(iter(self._listeners))]
+        made = self._listeners[ledger_id] = LedgerAnswers(self, ledger_id)
+        return made
+
+    async def _read(self, request: v2.ReadRequest) -> None:
+        ledger_id, entry_id = request.ledger_id, request.entry_id
+        code = 0
+        entry = b""
+        try:
+            entry = await self._storage.read(ledger_id, entry_id, request.master_key)
+        except (MagnetarError, OSError) as error:
+            code = code_of_error(error)
+        self.send(v2.read_response_front(code, ledger_id, entry_id, len(entry), request.version), entry)
+
+    async def _read_batch(self, request: v2.BatchReadRequest) -> None:
+        settings = self._settings
+        code = 0
+        entries: list[bytes] = []
+        count_max = min(max(request.entries_max, 1), settings.batch_read_entries_max)
+        bytes_max = min(request.bytes_max, settings.batch_read_bytes_max)
+        try:
+            if request.master_key is not None:
+                await self._storage.fence(request.ledger_id, request.master_key)
+            entries = await self._storage.read_batch(request.ledger_id, request.entry_id, count_max, bytes_max)
+        except (MagnetarError, OSError) as error:
+            code = code_of_error(error)
+        ids = (request.ledger_id, request.entry_id, request.request_id)
+        self.send(*v2.encode_batch_read_response(code, *ids, entries))
+
+    def _refuse_two(self, packet: bytes, error: BadCommand) -> None:
+        version, _, _ = v2.read_packet_header(packet)
+        _log.info("refusing a packet of %s: %s", self.peer, error)
+        self.send(v2.encode_refusal(packet, _BAD_VERSION if version > PROTOCOL_VERSION else _BAD_REQUEST))
+
+    # --- version 3 ----------------------------------------------------------------------------
+
+    def _serve_three(self, packet: bytes) -> None:
+        try:
+            request = v3.decode_request(packet)
+        except BadCommand as error:
+            header = v3.read_header(packet)
+            if header is None:
+                self._refuse_two(packet, error)
+            else:
+                _log.info("refusing a packet of %s: %s", self.peer, error)
+                self.send(v3.encode(v3.refusal(header, bk.EBADREQ)))
+            return
+        operation = request.header.operation
+        if request.header.version != bk.VERSION_THREE:
+            self.send(v3.encode(v3.answer(request, bk.EBADVERSION)))
+        elif operation == bk.ADD_ENTRY:
+            self._add_three(request)
+        elif operation == bk.AUTH:
+            response = v3.answer(request, bk.EOK)
+            response.authResponse.CopyFrom(no_authentication())
+            self.send(v3.encode(response))
+        else:
+            name = bk.OperationType.Name(operation)
+            self._start(self._answer_three(request), name, (v3.encode(v3.answer(request, bk.ETOOMANYREQUESTS)),))
+
+    def _add_three(self, request: bk.Request) -> None:
+        """An add that may be answered before it is durable is answered when it is: that promises more, and costs
+        nothing where groups are synced anyway.
+        """
+        add = request.addRequest
+        self._adds += 1
+        self._adds_bytes += len(add.body)
+        recovery = add.HasField("flag") and add.flag == bk.AddRequest.RECOVERY_ADD
+        answer = ProtobufAnswer(self, request)
+        self._storage.add(add.ledgerId, add.entryId, add.body, add.masterKey, answer, recovery)
+
+    async def _answer_three(self, request: bk.Request) -> None:
+        try:
+            response = await self._version_three.answer(request)
+        except (MagnetarError, OSError) as error:
+            response = v3.answer(request, status_of(code_of_error(error)))
+        self.send(v3.encode(response))
+
+    # --- leaves -------------------------------------------------------------------------------
+
+    def _start(self, question: Coroutine[Any, Any, None], name: str, refusal: Sequence[bytes]) -> None:
+        self._owner.questions += 1
+        if len(self._tasks) >= self._settings.connection_reads_max:
+            question.close()
+            self.send(*refusal)
+        elif self._is_open:
+            self._tasks.start(question, name)
+        else:
+            question.close()
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out and self._is_open:
+            self._transport.writelines(out)
+
+    def _adjust_reading(self) -> None:
+        settings = self._settings
+        if not self._is_open:
+            return
+        if not self._reading_paused:
+            if (
+                not self._is_writable
+                or self._adds >= settings.connection_adds_max
+                or self._adds_bytes >= settings.connection_adds_bytes_max
+            ):
+                self._reading_paused = True
+                self._transport.pause_reading()
+        elif (
+            self._is_writable
+            and self._adds <= settings.connection_adds_max // 2
+            and self._adds_bytes <= settings.connection_adds_bytes_max // 2
+        ):
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _on_crash(self, name: str, error: BaseException) -> None:
+        _log.error("closing the connection of %s: %s failed", self.peer, name)
+        self._transport.abort()
+
+
+def no_authentication() -> bk.AuthMessage:
+    return bk.AuthMessage(authPluginName=NO_AUTHENTICATION, payload=NO_AUTHENTICATION.encode())
+
+
+def code_of_error(error: MagnetarError | OSError) -> int:
+    """A disk's own error promises nothing about what it holds."""
+    return int(codes_of(error).return_code if isinstance(error, MagnetarError) else ReturnCode.IO_ERROR)
