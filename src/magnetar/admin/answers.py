@@ -42,7 +42,7 @@ def done() -> Response:
 
 
 def refused(status: int, reason: str) -> Response:
-    return Response(json.dumps({"reason": reason}), status_code=status, media_type=_JSON)
+    return Response(json.dumps({"reason": reason}, separators=(",", ":")), status_code=status, media_type=_JSON)
 
 
 def refusal_of(error: MagnetarError) -> Response:

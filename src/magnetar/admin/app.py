@@ -13,13 +13,24 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 import magnetar
-from magnetar.admin import health, lookup, metrics, partitions
+from magnetar.admin import (
+    clusters,
+    health,
+    lookup,
+    metrics,
+    namespace_policies,
+    namespaces,
+    partitions,
+    permissions,
+    tenants,
+)
 from magnetar.admin.answers import refusal_of, refused
 from magnetar.admin.counting import counted_in
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.rates import Rates
 from magnetar.admin.records import Records
 from magnetar.broker.broker import Broker
+from magnetar.broker.policies.policies import Policies
 from magnetar.config.admin import AdminSettings
 from magnetar.errors import MagnetarError
 from magnetar.runtime.clock import WallClock
@@ -27,13 +38,29 @@ from magnetar.runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-ROUTERS = (metrics.router, health.router, lookup.router, partitions.router)
+# Tried in this order: a route that takes any policy's name comes after those that name theirs.
+ROUTERS = (
+    metrics.router,
+    health.router,
+    lookup.router,
+    clusters.router,
+    tenants.router,
+    permissions.router,
+    namespaces.router,
+    namespace_policies.router,
+    partitions.router,
+)
 
 
 def build(
-    broker: Broker, records: Records, clock: WallClock, metrics: Metrics, settings: AdminSettings
+    broker: Broker,
+    records: Records,
+    policies: Policies,
+    clock: WallClock,
+    metrics: Metrics,
+    settings: AdminSettings,
 ) -> tuple[FastAPI, AdminParts]:
-    parts = AdminParts(broker, records, clock, metrics, settings, Rates())
+    parts = AdminParts(broker, records, policies, clock, metrics, settings, Rates())
     app = FastAPI(title="Magnetar", version=magnetar.__version__, redirect_slashes=False)
     app.state.parts = parts
     for router in ROUTERS:

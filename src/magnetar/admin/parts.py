@@ -14,6 +14,7 @@ from magnetar.admin.names_asked import DOMAIN_PATTERN, decoded_namespace, decode
 from magnetar.admin.rates import Rates
 from magnetar.admin.records import Records
 from magnetar.broker.broker import Broker
+from magnetar.broker.policies.policies import Policies
 from magnetar.config.admin import AdminSettings
 from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.clock import WallClock
@@ -39,6 +40,7 @@ register_url_convertor("domain", _Domain())
 class AdminParts:
     broker: Broker
     records: Records
+    policies: Policies
     clock: WallClock
     metrics: Metrics
     settings: AdminSettings

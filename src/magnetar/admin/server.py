@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from magnetar.admin.records import Records
 from magnetar.broker.broker import Broker
+from magnetar.broker.policies.policies import Policies
 from magnetar.config.admin import AdminSettings
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import CannotStart
@@ -54,6 +55,7 @@ class AdminServer:
         self,
         broker: Broker,
         store: MetadataStore,
+        policies: Policies,
         clock: WallClock,
         metrics: Metrics,
         settings: AdminSettings,
@@ -61,6 +63,7 @@ class AdminServer:
     ) -> None:
         self._broker = broker
         self._store = store
+        self._policies = policies
         self._clock = clock
         self._metrics = metrics
         self._settings = settings
@@ -85,6 +88,7 @@ class AdminServer:
                 module.build,
                 self._broker,
                 Records(self._store),
+                self._policies,
                 self._clock,
                 self._metrics,
                 self._settings,

@@ -19,6 +19,7 @@ from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.plain_index import PlainLedgerIndex
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.broker import Broker
+from magnetar.broker.policies.policies import Policies
 from magnetar.config.load import Settings
 from magnetar.errors import BookieUnavailable, StorageFailed
 from magnetar.ledger.catalog import LedgerCatalog
@@ -101,7 +102,9 @@ class Standalone:
             broker = Broker(settings.broker, store, managed_ledgers, clock, lambda _, error: on_failed(error))
             standalone = cls(broker, store, storage, opened.pop_all())
             if metrics is not None:
-                standalone.admin = AdminServer(broker, store, clock, metrics, settings.admin, tasks)
+                policies = Policies(store, settings.broker, settings.managed_ledger)
+                standalone._closing.callback(policies.close)
+                standalone.admin = AdminServer(broker, store, policies, clock, metrics, settings.admin, tasks)
                 standalone._listener = listener
             return standalone
 

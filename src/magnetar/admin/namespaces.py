@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`namespaces`: made, shown, listed, deleted; their topics and bundles; unloading and clearing all of them at once.
+
+Carries.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Response
+
+from magnetar.admin.answers import AdminRefused, answered, done
+from magnetar.admin.bodies import Body, an_object, texts
+from magnetar.admin.bundles import boundaries, bundle_data, bundles_of, check_bundle, is_within, parsed_bundles
+from magnetar.admin.names_asked import decoded_subscription, decoded_tenant
+from magnetar.admin.partitions import require_namespace
+from magnetar.admin.parts import AdminParts, Namespace, Parts
+from magnetar.admin.skipping import skip_all
+from magnetar.admin.slices import sliced
+from magnetar.broker.policies.fields import check_namespace
+from magnetar.broker.topic import Topic
+from magnetar.broker.topic_list import ListMode
+from magnetar.errors import BadSetting, NoRecord
+from magnetar.names import NamespaceName, TopicName, tenant_path
+
+router = APIRouter(prefix="/admin/v2/namespaces", tags=["namespaces"])
+
+NAMESPACE: Final = "/{tenant}/{namespace}"
+# What Apache Pulsar shows of a namespace that says nothing else.
+_SHOWN: Final[dict[str, Any]] = {
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    "replication_clusters": [],
+    "allowed_clusters": [],
+    "bundles": {},
+    "backlog_quota_map": {},
+    "clusterDispatchRate": {},
+    "topicDispatchRate": {},
+    "subscriptionDispatchRate": {},
+    "replicatorDispatchRate": {},
+    "clusterSubscribeRate": {},
+    "publishMaxMessageRate": {},
+    "latency_stats_sample_rate": {},
+    "deleted": False,
+    "encryption_required": False,
+    "subscription_auth_mode": "None",
+    "offload_threshold": -1,
+    "offload_threshold_in_seconds": -1,
+    "schema_compatibility_strategy": "UNDEFINED",
+    "is_allow_auto_update_schema": True,
+    "schema_validation_enforced": False,
+    "subscription_types_enabled": [],
+    "properties": {},
+    "migrated": False,
+}
+
+
+@router.get("/{tenant}")
+async def list_namespaces(parts: Parts, tenant: str) -> Response:
+    name = decoded_tenant(tenant)
+    if await parts.records.read(tenant_path(name)) is None:
+        raise AdminRefused(404, "Tenant not found")
+    return answered([f"{name}/{each}" for each in await parts.records.children(tenant_path(name))])
+
+
+@router.get(NAMESPACE)
+async def read(parts: Parts, namespace: Namespace) -> Response:
+    policies = await require_namespace(parts, namespace.policies_path)
+    return answered({**_SHOWN, **policies, "bundles": bundle_data(bundles_of(policies))})
+
+
+@router.put(NAMESPACE)
+async def create(parts: Parts, namespace: Namespace, body: Body) -> Response:
+    policies = {} if body is None else an_object(body, "policies")
+    tenant = await parts.records.read(tenant_path(namespace.tenant))
+    if tenant is None:
+        raise AdminRefused(404, "Tenant does not exist")
+    clusters = texts(policies.get("replication_clusters") or [parts.cluster], "replication_clusters")
+    check_clusters(clusters, tenant, namespace.tenant)
+    bounds = parsed_bundles(policies.get("bundles")) or boundaries(parts.settings.namespace_bundles)
+    record = {**policies, "replication_clusters": clusters, "bundles": bundle_data(bounds)}
+    try:
+        check_namespace(record)
+    except BadSetting as error:
+        raise AdminRefused(400, str(error)) from error
+    if not await parts.records.create(namespace.policies_path, record):
+        raise AdminRefused(409, "Namespace already exists")
+    return done()
+
+
+@router.delete(NAMESPACE)
+async def delete(parts: Parts, namespace: Namespace, force: bool = False) -> Response:
+    if await parts.records.read(namespace.policies_path) is None:
+        raise AdminRefused(404, f"Namespace {namespace} does not exist.")
+    if force:
+        raise AdminRefused(405, "Broker doesn't allow forced deletion of namespaces")
+    if await parts.broker.topics.names(namespace, ListMode.ALL):
+        raise AdminRefused(409, "Cannot delete non empty namespace")
+    await parts.records.delete(namespace.local_policies_path)
+    try:
+        await parts.records.store.delete(namespace.policies_path)
+    except NoRecord as error:
+        raise AdminRefused(404, f"Namespace {namespace} does not exist.") from error
+    return done()
+
+
+@router.get(NAMESPACE + "/topics")
+async def topics(parts: Parts, namespace: Namespace, mode: str = "PERSISTENT") -> Response:
+    if mode not in ListMode.__members__:
+        raise AdminRefused(400, f"mode {mode!r} should be PERSISTENT, NON_PERSISTENT or ALL")
+    await require_namespace(parts, namespace.policies_path)
+    return answered([str(name) for name in await parts.broker.topics.names(namespace, ListMode[mode])])
+
+
+@router.get(NAMESPACE + "/bundles")
+async def bundles(parts: Parts, namespace: Namespace) -> Response:
+    return answered(bundle_data(bundles_of(await require_namespace(parts, namespace.policies_path))))
+
+
+# --- all topics at once -------------------------------------------------------------------------
+
+
+@router.put(NAMESPACE + "/unload")
+async def unload(parts: Parts, namespace: Namespace) -> Response:
+    await require_namespace(parts, namespace.policies_path)
+    await _unload(parts, namespace, "")
+    return done()
+
+
+@router.put(NAMESPACE + "/{bundle}/unload")
+async def unload_bundle(
+    parts: Parts, namespace: Namespace, bundle: str, destination: Annotated[str, Query(alias="destinationBroker")] = ""
+) -> Response:
+    await _require_bundle(parts, namespace, bundle)
+    if destination and destination != parts.broker_id:
+        raise AdminRefused(412, f"There is no broker {destination}; this one is {parts.broker_id}")
+    await _unload(parts, namespace, bundle)
+    return done()
+
+
+@router.post(NAMESPACE + "/clearBacklog")
+@router.post(NAMESPACE + "/clearBacklog/{subscription}")
+async def clear_backlog(parts: Parts, namespace: Namespace, subscription: str = "") -> Response:
+    await require_namespace(parts, namespace.policies_path)
+    await _clear(parts, namespace, "", subscription)
+    return done()
+
+
+@router.post(NAMESPACE + "/{bundle}/clearBacklog")
+@router.post(NAMESPACE + "/{bundle}/clearBacklog/{subscription}")
+async def clear_backlog_of_bundle(parts: Parts, namespace: Namespace, bundle: str, subscription: str = "") -> Response:
+    await _require_bundle(parts, namespace, bundle)
+    await _clear(parts, namespace, bundle, subscription)
+    return done()
+
+
+@router.post(NAMESPACE + "/unsubscribe/{subscription}")
+async def unsubscribe(parts: Parts, namespace: Namespace, subscription: str) -> Response:
+    await require_namespace(parts, namespace.policies_path)
+    await _unsubscribe(parts, namespace, "", subscription)
+    return done()
+
+
+@router.post(NAMESPACE + "/{bundle}/unsubscribe/{subscription}")
+async def unsubscribe_bundle(parts: Parts, namespace: Namespace, bundle: str, subscription: str) -> Response:
+    await _require_bundle(parts, namespace, bundle)
+    await _unsubscribe(parts, namespace, bundle, subscription)
+    return done()
+
+
+# --- inside -------------------------------------------------------------------------------------
+
+
+def check_clusters(clusters: list[str], tenant: dict[str, Any], tenant_name: str) -> None:
+    """403 for a cluster on which the tenant may not be."""
+    for cluster in clusters:
+        if cluster not in tenant.get("allowedClusters", []):
+            raise AdminRefused(
+                403, f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{tenant_name}]"
+            )
+
+
+async def _require_bundle(parts: AdminParts, namespace: NamespaceName, bundle: str) -> None:
+    check_bundle(namespace, bundles_of(await require_namespace(parts, namespace.policies_path)), bundle)
+
+
+async def _stored_in(parts: AdminParts, namespace: NamespaceName, bundle: str) -> AsyncIterator[TopicName]:
+    names = await parts.broker.topics.names(namespace, ListMode.PERSISTENT)
+    async for name in sliced(names, parts.settings.slice_items_max):
+        exists = parts.broker.topics.managed_ledgers.exists
+        if (not bundle or is_within(name, bundle)) and await exists(name.persistence_name):
+            yield name
+
+
+async def _unload(parts: AdminParts, namespace: NamespaceName, bundle: str) -> None:
+    for topic in parts.broker.topics.loaded():
+        if topic.name.namespace == namespace and (not bundle or is_within(topic.name, bundle)):
+            await parts.broker.topics.unload(topic.name)
+
+
+async def _clear(parts: AdminParts, namespace: NamespaceName, bundle: str, subscription: str) -> None:
+    wanted = decoded_subscription(subscription) if subscription else ""
+    async for name in _stored_in(parts, namespace, bundle):
+        topic = await parts.broker.topics.load(name, create=False)
+        if isinstance(topic, Topic):
+            for each in list(topic.subscriptions.values()):
+                if not wanted or each.name == wanted:
+                    await skip_all(each)
+
+
+async def _unsubscribe(parts: AdminParts, namespace: NamespaceName, bundle: str, subscription: str) -> None:
+    wanted = decoded_subscription(subscription)
+    async for name in _stored_in(parts, namespace, bundle):
+        topic = await parts.broker.topics.load(name, create=False)
+        if isinstance(topic, Topic) and wanted in topic.subscriptions:
+            if topic.subscriptions[wanted].consumers:
+                raise AdminRefused(412, "Subscription has active connected consumers")
+            await topic.delete_subscription(wanted)
