@@ -161,30 +161,6 @@ class Topic:
         for subscription in self.subscriptions.values():
             subscription.apply_limits()
 
-    @property
-    def settings(self) -> BrokerSettings:
-        """The broker's settings with the topic's policies over them."""
-        return self._settings
-
-    def apply(self, policies: TopicPolicies) -> None:
-        """These policies hold from now on. Deduplication is `set_deduplication`'s, which waits; storage is the
-        managed ledger's.
-        """
-        before, self.policies = self._settings, policies
-        settings = self._settings = self._dispatch.settings = topic_settings(before, policies)
-        self._producers.producers_max = settings.producers_per_topic_max
-        self.limit_publishing(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
-        self.dispatch_rates.limit_topic(_rate(policies.dispatch_rate))
-        named = {name: _rate(rate) for name, rate in policies.subscription_rates.items()}
-        self.dispatch_rates.limit_subscriptions(_rate(policies.subscription_dispatch_rate), named)
-        if (settings.subscribes_per_consumer, settings.subscribe_rate_period_s) != (
-            before.subscribes_per_consumer,
-            before.subscribe_rate_period_s,
-        ):
-            self._subscribes = CallLimiter(settings.subscribes_per_consumer, settings.subscribe_rate_period_s)
-        for subscription in self.subscriptions.values():
-            subscription.apply_limits()
-
     # --- producers --------------------------------------------------------------------------------
 
     @property
