@@ -62,6 +62,67 @@ def standalone(
     raise typer.Exit(run_standalone(flags))
 
 
+@app.command()
+def broker(
+    metadata: Annotated[str, typer.Option(help="The cluster's metadata: remote:HOST:PORT or zk:HOST:PORT/CHROOT.")],
+    data_dir: Annotated[str, typer.Option(help="Where the broker keeps what is its own.")] = "data",
+    bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
+    port: Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 6650].")] = None,
+    http_port: Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8080].")] = None,
+    config: Annotated[list[str] | None, typer.Option(help="A Pulsar configuration file; may be repeated.")] = None,
+    ready_file: Annotated[str | None, typer.Option(help="Written with the URLs, as JSON, once it serves.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+) -> None:
+    """Run a broker of a cluster."""
+    from magnetar.cli.broker import run_broker
+    from magnetar.cli.role import RoleFlags
+
+    flags = RoleFlags(data_dir, metadata, tuple(config or ()), ready_file, json)
+    raise typer.Exit(run_broker(flags, {"--bind": bind, "--port": port, "--http-port": http_port}))
+
+
+@app.command()
+def bookie(
+    metadata: Annotated[str, typer.Option(help="The cluster's metadata: remote:HOST:PORT or zk:HOST:PORT/CHROOT.")],
+    data_dir: Annotated[str, typer.Option(help="Where journal and entries are kept.")] = "data",
+    bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
+    port: Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 3181].")] = None,
+    http_port: Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8000].")] = None,
+    bookie_id: Annotated[str | None, typer.Option(help="Its name [default: address and port].")] = None,
+    config: Annotated[list[str] | None, typer.Option(help="A BookKeeper configuration file; may be repeated.")] = None,
+    ready_file: Annotated[str | None, typer.Option(help="Written with the addresses, as JSON, once it serves.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+) -> None:
+    """Run a storage server of a cluster."""
+    from magnetar.cli.bookie import run_bookie
+    from magnetar.cli.role import RoleFlags
+
+    flags = RoleFlags(data_dir, metadata, tuple(config or ()), ready_file, json)
+    given = {"bookie_server.bind_address": bind, "bookiePort": port, "httpServerPort": http_port, "bookieId": bookie_id}
+    raise typer.Exit(run_bookie(flags, given))
+
+
+metadata_app = typer.Typer(name="metadata", help="The metadata of a cluster.", no_args_is_help=True)
+app.add_typer(metadata_app)
+
+
+@metadata_app.command("serve")
+def metadata_serve(
+    data_dir: Annotated[str, typer.Option(help="Where the metadata is kept.")] = "data",
+    bind: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 2281,
+    config: Annotated[list[str] | None, typer.Option(help="A configuration file; may be repeated.")] = None,
+    ready_file: Annotated[str | None, typer.Option(help="Written with the URL, as JSON, once it serves.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+) -> None:
+    """Serve a cluster's metadata to processes of this machine, without ZooKeeper."""
+    from magnetar.cli.metadata import run_metadata_server
+    from magnetar.cli.role import RoleFlags
+
+    flags = RoleFlags(data_dir, None, tuple(config or ()), ready_file, json)
+    raise typer.Exit(run_metadata_server(flags, bind, port))
+
+
 def main() -> None:
     try:
         app()

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ledger client over TCP, from a metadata store: what brokers, repairs and the storage shell stand on.
+
+Assembles.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import NamedTuple
+
+from magnetar.config.load import Settings
+from magnetar.ledger.bookies import Bookies
+from magnetar.ledger.ledgers import Ledgers
+from magnetar.ledger.tcp_channel import TcpChannels
+from magnetar.ledger.topology_placement import BookiePlace, TopologyPlacement
+from magnetar.metadata.store import MetadataStore
+from magnetar.runtime.clock import WallClock
+from magnetar.runtime.tasks import Tasks
+
+
+class LedgerClient(NamedTuple):
+    ledgers: Ledgers
+    bookies: Bookies
+    channels: TcpChannels
+
+
+@asynccontextmanager
+async def ledger_client(
+    store: MetadataStore, settings: Settings, clock: WallClock, random: Random, tasks: Tasks
+) -> AsyncIterator[LedgerClient]:
+    """Watches which bookies there are, and connects to each when it is first needed."""
+    bookies = await Bookies.open(store, tasks)
+    channels = TcpChannels(bookies.address, tasks, settings.channel)
+    loop = asyncio.get_running_loop()
+
+    def places() -> dict[str, BookiePlace]:
+        return {bookie: BookiePlace() for bookie in bookies.writable}
+
+    placement = TopologyPlacement(places, random, lambda: loop.time() * 1000, settings.placement)
+    ledgers = Ledgers(store, channels, placement, clock, random, tasks, settings.ledger)
+    try:
+        yield LedgerClient(ledgers, bookies, channels)
+    finally:
+        bookies.close()
+        channels.close()
