@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from magnetar.client.consumer import Consumer as Consumer
     from magnetar.client.encryption import CryptoKeyReader as CryptoKeyReader
     from magnetar.client.encryption import KeyFiles as KeyFiles
+    from magnetar.client.failover import AutoClusterFailover as AutoClusterFailover
     from magnetar.client.interceptors import ConsumerInterceptor as ConsumerInterceptor
     from magnetar.client.interceptors import ProducerInterceptor as ProducerInterceptor
     from magnetar.client.message import Message as Message
@@ -53,6 +54,7 @@ _HOMES = {
     "client": ("Client",),
     "consumer": ("Consumer",),
     "encryption": ("CryptoKeyReader", "KeyFiles"),
+    "failover": ("AutoClusterFailover",),
     "interceptors": ("ConsumerInterceptor", "ProducerInterceptor"),
     "message": ("Message",),
     "message_id": ("MessageId",),

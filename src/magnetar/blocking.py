@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, overload
 from magnetar.client.authentication import Authentication
 from magnetar.client.client import Client as AsyncClient
 from magnetar.client.consumer import Consumer as AsyncConsumer
+from magnetar.client.failover import AutoClusterFailover
 from magnetar.client.keywords import ClientKeywords, ConsumerKeywords, ProducerKeywords
 from magnetar.client.message import Message
 from magnetar.client.message_id import MessageId
@@ -37,7 +38,10 @@ class Client:
     """`with Client("pulsar://localhost:6650") as client`."""
 
     def __init__(
-        self, service_url: str, authentication: Authentication | None = None, **settings: Unpack[ClientKeywords]
+        self,
+        service_url: str | AutoClusterFailover,
+        authentication: Authentication | None = None,
+        **settings: Unpack[ClientKeywords],
     ) -> None:
         self._client = AsyncClient(service_url, authentication, **settings)
         self._thread = LoopThread("magnetar-client")

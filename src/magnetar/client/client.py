@@ -18,11 +18,12 @@ from magnetar.client.authentication import Authentication
 from magnetar.client.consumer import Consumer, Listener
 from magnetar.client.core import Core
 from magnetar.client.dead_letters import DeadLetters, policy_with_names
+from magnetar.client.failover import AutoClusterFailover, Failover
 from magnetar.client.http_lookup import HttpLookup
 from magnetar.client.keywords import ClientKeywords, ConsumerKeywords, ProducerKeywords
 from magnetar.client.lookup import BinaryLookup, Hosts, Lookup
 from magnetar.client.options import ConsumerOptions, ConsumerType, ProducerOptions
-from magnetar.client.pool import Pool
+from magnetar.client.pool import Pool, Way
 from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader, reader_subscription
 from magnetar.client.schema import BYTES, Schema
@@ -32,7 +33,7 @@ from magnetar.client.tls import tls_context
 from magnetar.client.topic_set import TopicPattern, TopicSet
 from magnetar.client.transaction import DEFAULT_TIMEOUT_MS, Coordinators, Transaction
 from magnetar.config.client import ClientSettings
-from magnetar.errors import AlreadyClosed, BadSetting
+from magnetar.errors import AlreadyClosed, BadSetting, ConnectionLost, MagnetarError
 from magnetar.ids import EARLIEST_MESSAGE, MessageId
 from magnetar.names import TopicName, check_subscription
 from magnetar.runtime.chance import fresh_seed, stream
@@ -49,20 +50,22 @@ class Client:
 
     def __init__(
         self,
-        service_url: str,
+        service_url: str | AutoClusterFailover,
         authentication: Authentication | None = None,
         *,
         clock: WallClock | None = None,
         random: Random | None = None,
         **settings: Unpack[ClientKeywords],
     ) -> None:
-        self._url = ServiceUrl.parse(service_url)
+        self._failover = service_url if isinstance(service_url, AutoClusterFailover) else None
+        self._url = ServiceUrl.parse(service_url if isinstance(service_url, str) else service_url.primary)
         self._authentication = authentication
         self._settings = ClientSettings(**settings)
         self._clock = clock or SystemClock()
         self._random = random or stream(fresh_seed(), "client")
         self._tls = None
-        if self._url.uses_tls or self._settings.use_tls:
+        others = [ServiceUrl.parse(text) for text in (self._failover.secondary if self._failover else ())]
+        if self._settings.use_tls or any(url.uses_tls for url in (self._url, *others)):
             self._tls = tls_context(self._settings, authentication)
         self._core: Core | None = None
         self._coordinators: Coordinators | None = None
@@ -77,6 +80,10 @@ class Client:
             tasks = Tasks("client", lambda name, error: _log.error("%s ended: %s", name, error))
             pool = Pool(self._settings, self._authentication, self._tls, self._random, tasks)
             self._core = Core(self._settings, pool, self._lookup(pool), self._clock, self._random, tasks)
+            if self._failover is not None:
+                tasks.start(Failover(self._failover, self._probe, self._switch).run(), "failover")
+            if self._settings.stats_interval_in_seconds > 0:
+                tasks.start(self._tell_statistics(), "statistics")
         self._core.check_process()
         if self._core.loop is not asyncio.get_running_loop():
             raise BadSetting("a Client belongs to one event loop: make another for this one")
@@ -88,10 +95,33 @@ class Client:
         return self._shared()
 
     def _lookup(self, pool: Pool) -> Lookup:
-        hosts = Hosts(self._url, self._random)
+        self._hosts = Hosts(self._url, self._random)
         if self._url.is_http:
-            return HttpLookup(hosts, self._settings, self._authentication, self._tls)
-        return BinaryLookup(hosts, pool, self._settings)
+            return HttpLookup(self._hosts, self._settings, self._authentication, self._tls)
+        return BinaryLookup(self._hosts, pool, self._settings)
+
+    async def _probe(self, url: ServiceUrl) -> bool:
+        """Whether any host of a cluster takes a connection."""
+        pool = self._shared().pool
+        for address in url.addresses:
+            try:
+                await pool.connect(Way(address))
+            except MagnetarError:
+                continue
+            return True
+        return False
+
+    def _switch(self, url: ServiceUrl) -> None:
+        self._url = url
+        self._hosts.switch(url)
+        self._shared().pool.abandon_all(ConnectionLost(f"The client switches to {url.text}"))
+
+    async def _tell_statistics(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.stats_interval_in_seconds)
+            for part in list(self._open):
+                if not isinstance(part, TableView):
+                    _log.info("%s: %s", part.topic(), part.statistics())
 
     # --- producers -------------------------------------------------------------------------------
 

@@ -49,6 +49,11 @@ class Hosts:
         """The current one did not answer."""
         self._next += 1
 
+    def switch(self, url: ServiceUrl) -> None:
+        """Another cluster from now on."""
+        self.url = url
+        self._next = 0
+
     def __len__(self) -> int:
         return len(self.url.addresses)
 

@@ -90,6 +90,11 @@ class Pool:
         self._open[key] = connection
         return connection
 
+    def abandon_all(self, error: MagnetarError) -> None:
+        """Break every connection, so that all who are attached look for their brokers anew."""
+        for connection in list(self._open.values()):
+            connection.abandon(error)
+
     def _forget(self, key: tuple[Way, int], connection: Connection) -> None:
         if self._open.get(key) is connection:
             del self._open[key]

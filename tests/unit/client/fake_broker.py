@@ -41,10 +41,11 @@ class FakeBroker:
     partitions: dict[str, int] = field(default_factory=dict)
     message_bytes_max: int = 5 * 1024 * 1024
     url: str = ""
+    port: int = 0
 
     async def __aenter__(self) -> "FakeBroker":
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: FakeConnection(self), "127.0.0.1", 0)
+        self._server = await loop.create_server(lambda: FakeConnection(self), "127.0.0.1", self.port)
         self.url = f"pulsar://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from magnetar import Client, ProducerAccessMode
+from magnetar import AuthenticationToken, AutoClusterFailover, Client, ProducerAccessMode
 from magnetar.errors import (
     AlreadyClosed,
     ConnectionLost,
     MagnetarError,
+    MemoryLimitReached,
     NotAuthenticated,
     NotAuthorized,
     NotSupported,
@@ -372,5 +373,91 @@ def test_the_child_of_a_fork_is_told_to_make_its_own_client() -> None:
                 assert status == 0
             await producer.flush()
             assert broker.contents(TOPIC) == [str(number).encode() for number in range(20)]
+
+    run(test())
+
+
+def test_a_client_goes_to_the_secondary_cluster_and_back() -> None:
+    async def test() -> None:
+        async with FakeBroker() as second:
+            async with FakeBroker() as first:
+                port = int(first.url.rpartition(":")[2])
+                wanted = AutoClusterFailover(first.url, [second.url], 10, 20, 20)
+                client = Client(wanted, **QUICK)
+                producer = await client.create_producer(TOPIC, send_timeout_millis=0)
+                await producer.send(b"first")
+            await producer.send(b"second")
+            assert (first.contents(TOPIC), second.contents(TOPIC)) == ([b"first"], [b"second"])
+            async with FakeBroker(port=port) as first:
+                await until(lambda: client.service_url == first.url)
+                await producer.send(b"back")
+                assert first.contents(TOPIC) == [b"back"]
+                await client.close()
+
+    run(test())
+
+
+@pytest.mark.feature("F-CLNT-07")
+def test_unconfirmed_messages_are_bounded_by_memory_too() -> None:
+    async def test() -> None:
+        async with FakeBroker() as broker, Client(broker.url, memory_limit_bytes=10_000) as client:
+            broker.faults.append(lambda connection, command: command.type == Type.SEND)
+            producer = await client.create_producer(TOPIC, send_timeout_millis=100)
+            await producer.submit(bytes(9_000))
+            await producer.submit(bytes(9_000))
+            with pytest.raises(MemoryLimitReached):
+                await producer.submit(b"x")
+            waiting = await client.create_producer(f"{TOPIC}-2", block_if_queue_full=True, send_timeout_millis=100)
+            receipt = await waiting.submit(b"after the others timed out")
+            with pytest.raises(TimedOut):
+                await receipt
+
+    run(test())
+
+
+def test_a_damaged_message_is_named_to_the_broker_and_skipped() -> None:
+    async def test() -> None:
+        async with FakeBroker() as broker, Client(broker.url) as client:
+            producer = await client.create_producer(TOPIC)
+            for content in (b"good", b"damaged", b"good too"):
+                await producer.send(content)
+            entry = bytearray(broker.entries[TOPIC][1])
+            entry[-1] ^= 1
+            broker.entries[TOPIC][1] = bytes(entry)
+            reasons: list[int] = []
+
+            def note(connection: FakeConnection, command: pb.BaseCommand) -> bool:
+                if command.type == Type.ACK and command.ack.HasField("validation_error"):
+                    reasons.append(command.ack.validation_error)
+                return False
+
+            broker.faults.append(note)
+            consumer = await client.subscribe(TOPIC, "s")
+            contents = [(await consumer.receive()).data() for _ in range(2)]
+            assert contents == [b"good", b"good too"]
+            await until(lambda: reasons == [pb.CommandAck.ChecksumMismatch])
+
+    run(test())
+
+
+@pytest.mark.feature("F-CLNT-10")
+def test_a_challenge_is_answered_with_fresh_credentials() -> None:
+    async def test() -> None:
+        tokens = iter(["old", "new"])
+        async with FakeBroker() as broker:
+            answered: list[bytes] = []
+
+            def note(connection: FakeConnection, command: pb.BaseCommand) -> bool:
+                if command.type == Type.CONNECT:
+                    assert (command.connect.auth_method_name, command.connect.auth_data) == ("token", b"old")
+                if command.type == Type.AUTH_RESPONSE:
+                    answered.append(command.authResponse.response.auth_data)
+                return command.type == Type.AUTH_RESPONSE
+
+            broker.faults.append(note)
+            async with Client(broker.url, AuthenticationToken(lambda: next(tokens))) as client:
+                await client.create_producer(TOPIC)
+                broker.connections[0].answer(Type.AUTH_CHALLENGE, pb.CommandAuthChallenge())
+                await until(lambda: answered == [b"new"])
 
     run(test())

@@ -340,7 +340,7 @@ def test_public_names_resolve_lazily_and_completely() -> None:
     for name in imported:
         assert getattr(magnetar, name).__name__ == name
     with pytest.raises(AttributeError):
-        magnetar.Nothing  # type: ignore[attr-defined]  # noqa: B018
+        magnetar.Nothing  # noqa: B018
 
 
 @given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(-1, 100), st.integers(-1, 100))
@@ -358,7 +358,7 @@ def test_options_are_checked_when_they_are_given() -> None:
         {"dead_letter_policy": magnetar.DeadLetterPolicy(3)},
     ):
         with pytest.raises(BadSetting):
-            ConsumerOptions(**bad)  # type: ignore[arg-type]
+            ConsumerOptions(**bad)
     with pytest.raises(BadSetting):
         magnetar.DeadLetterPolicy(0)
     with pytest.raises(BadSetting, match="overlaps"):
