@@ -28,7 +28,9 @@ _FIXED_BYTES: Final = message.CHECKSUM_BYTES + message.SIZE_BYTES
 
 
 class EntryFacts:
-    """Facts of one entry. `key_hash` is -1 until someone asks for it by `FactsTable.key_hash`."""
+    """Facts of one entry, to read only: entries with the same facts share them. `key_hash` is set by
+    `with_key` alone.
+    """
 
     __slots__ = ("chunk", "deliver_at_ms", "is_marker", "key_hash", "message_start", "messages")
 
@@ -64,15 +66,13 @@ class FactsTable:
             self._facts[key] = facts
         return facts
 
-    def key_hash(self, entry: Entry, facts: EntryFacts) -> int:
-        """The slot of the entry's key, from 0 to HASH_SLOTS - 1."""
+    def keyed(self, entry: Entry) -> EntryFacts:
+        """The facts with the slot of the entry's key, from 0 to HASH_SLOTS - 1."""
+        facts = self.of(entry)
         if facts.key_hash < 0:
-            try:
-                metadata = message.read_metadata(entry.body, facts.message_start)
-                facts.key_hash = slot_of(sticky_key(metadata))
-            except BadFrame:
-                facts.key_hash = 0
-        return facts.key_hash
+            facts = with_key(entry, facts)
+            self._facts[entry.ledger_id << 32 | entry.entry_id] = facts
+        return facts
 
     def __len__(self) -> int:
         return len(self._facts)
@@ -82,6 +82,10 @@ class FactsTable:
 def slot_of(key: bytes) -> int:
     """Where a key lies on the circle of HASH_SLOTS that Key_Shared divides among consumers."""
     return murmur3_32(key) % HASH_SLOTS
+
+
+# Facts of a single message that is due at once, by where it begins.
+_PLAIN: Final = tuple(EntryFacts(start, 1) for start in range(_FRONT_BYTES))
 
 
 def parse_facts(entry: Entry) -> EntryFacts:
@@ -101,11 +105,22 @@ def parse_facts(entry: Entry) -> EntryFacts:
             metadata = front[begin:until] if until <= len(front) else bytes(entry.body[begin:until])
             # Most messages have none of the fields that matter here, and then none of their tags.
             if b"\x58" not in metadata and (b"\x01" not in metadata or not _has_telling_tag(metadata)):
-                return EntryFacts(start, 1)
+                return _PLAIN[start] if start < _FRONT_BYTES else EntryFacts(start, 1)
         return _facts_of(message.read_metadata(entry.body, start), start)
     except BadFrame as error:
         _log.warning("entry %d:%d cannot be parsed: %s", entry.ledger_id, entry.entry_id, error)
         return EntryFacts(start if start <= len(entry.body) else 0, 1)
+
+
+def with_key(entry: Entry, shared: EntryFacts) -> EntryFacts:
+    """The same facts for this entry alone, with the slot of its key."""
+    facts = EntryFacts(shared.message_start, shared.messages)
+    facts.deliver_at_ms, facts.is_marker, facts.chunk = shared.deliver_at_ms, shared.is_marker, shared.chunk
+    try:
+        facts.key_hash = slot_of(sticky_key(message.read_metadata(entry.body, facts.message_start)))
+    except BadFrame:
+        facts.key_hash = 0
+    return facts
 
 
 def _has_telling_tag(metadata: bytes) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from magnetar.broker.access import ProducerAccess
 from magnetar.broker.consumer import Delivery
 from magnetar.broker.deduplication import NO_SEQUENCE
-from magnetar.broker.entry_facts import FactsTable, parse_facts
+from magnetar.broker.entry_facts import FactsTable, parse_facts, with_key
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.producer import Producer
 from magnetar.broker.topic_producers import TopicProducers
@@ -145,7 +145,7 @@ class NonPersistentTopic:
         facts = parse_facts(entry)
         if facts.is_marker:
             return
-        self._facts.key_hash(entry, facts)
+        facts = with_key(entry, facts)
         delivery = Delivery(entry, entry.position, facts, facts.messages, (), 0)
         for subscription in self.subscriptions.values():
             subscription.offer(delivery)

@@ -50,7 +50,7 @@ def test_any_bytes_have_facts(body: bytes) -> None:
         facts = parse_facts(Entry(1, 1, memoryview(prefix + body)))
         assert facts.messages >= 1
         assert 0 <= facts.message_start <= len(prefix + body)
-        assert 0 <= FactsTable().key_hash(Entry(1, 1, memoryview(prefix + body)), facts) < HASH_SLOTS
+        assert 0 <= FactsTable().keyed(Entry(1, 1, memoryview(prefix + body))).key_hash < HASH_SLOTS
 
 
 def test_each_entry_is_parsed_once_however_many_ask_and_the_table_is_bounded() -> None:
@@ -62,6 +62,15 @@ def test_each_entry_is_parsed_once_however_many_ask_and_the_table_is_bounded() -
     for entry in entries:
         table.of(entry)
         assert len(table) <= 16
+
+
+def test_entries_that_share_facts_do_not_share_their_keys() -> None:
+    table = FactsTable()
+    first, second = (entry_of(metadata(partition_key=key), entry_id=n) for n, key in enumerate(("a", "b")))
+    assert table.of(first) is table.of(second)
+    assert [table.keyed(entry).key_hash for entry in (first, second)] == [slot_of(b"a"), slot_of(b"b")]
+    assert table.of(first).key_hash == slot_of(b"a")
+    assert table.keyed(first) is table.of(first)
 
 
 def test_the_sticky_key_is_the_ordering_key_then_the_key_then_the_message_itself() -> None:

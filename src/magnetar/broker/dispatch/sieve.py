@@ -91,7 +91,7 @@ class Sieve:
                     break
                 continue
             if dispatcher.needs_keys:
-                self._parts.memory.facts.key_hash(entry, facts)
+                facts = self._parts.memory.facts.keyed(entry)
             deliveries.append(new_delivery((entry, position, facts, messages, ack_set, 0)))
         return deliveries
 
