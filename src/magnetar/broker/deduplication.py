@@ -43,6 +43,15 @@ class Chunk(NamedTuple):
         return self.number >= self.chunks - 1
 
 
+class Identity(NamedTuple):
+    """By what a message is known: whose it is, the sequence ids of its batch, and which chunk it is, if it is one."""
+
+    name: str
+    lowest: int
+    highest: int
+    chunk: Chunk | None = None
+
+
 class _Known:
     """What is known of one producer name."""
 
@@ -96,18 +105,16 @@ class Deduplication:
             )
         return Verdict.NEW
 
-    def on_appended(self, name: str, highest: int, chunk: Chunk | None = None) -> None:
-        """A message that was judged new is on its way to storage."""
+    def on_appended(self, identity: Identity | None) -> None:
+        """A message that was judged new is on its way to storage; None for a marker, which has no sequence id."""
+        if identity is None:
+            self._waiting.append((None, None))
+            return
+        name, _, highest, chunk = identity
         known = self._known.get(name) or self._learn(name)
         known.pending += 1
-        if self._raise_appended(known, highest, chunk):
-            self._waiting.append((known, highest))
-        else:
-            self._waiting.append((known, None))
-
-    def on_uncounted_appended(self) -> None:
-        """An append without a sequence id: a marker."""
-        self._waiting.append((None, None))
+        is_counted = self._raise_appended(known, highest, chunk)
+        self._waiting.append((known, highest if is_counted else None))
 
     def on_persisted(self, count: int) -> None:
         """The oldest waiting appends of the topic are stored."""
@@ -137,8 +144,9 @@ class Deduplication:
             self._known[name] = _Known(name, sequence_id)
             self._inactive[name] = now_ms
 
-    def replay(self, name: str, highest: int, chunk: Chunk | None, now_ms: int) -> None:
+    def replay(self, identity: Identity, now_ms: int) -> None:
         """An entry that is stored behind the snapshot."""
+        name, _, highest, chunk = identity
         known = self._known.get(name) or self._learn(name)
         if self._raise_appended(known, highest, chunk):
             known.persisted = max(known.persisted, highest)

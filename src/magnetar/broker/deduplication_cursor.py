@@ -9,7 +9,8 @@ Carries.
 import logging
 from typing import Final
 
-from magnetar.broker.deduplication import Chunk, Deduplication, signed
+from magnetar.broker.deduplication import Chunk, Deduplication, Identity, signed
+from magnetar.broker.producer import Producer
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import BadFrame
 from magnetar.ids import Position
@@ -32,6 +33,25 @@ def chunk_of(metadata: MessageMetadata) -> Chunk | None:
     if metadata.num_chunks_from_msg <= 1:
         return None
     return Chunk(metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg)
+
+
+def identity_of(metadata: MessageMetadata) -> Identity:
+    """By what a stored message is known."""
+    lowest = highest = signed(metadata.sequence_id)
+    if metadata.HasField("highest_sequence_id"):
+        highest = max(lowest, signed(metadata.highest_sequence_id))
+    return Identity(metadata.producer_name, lowest, highest, chunk_of(metadata))
+
+
+def identity_of_send(
+    producer: Producer, sequence_id: int, highest_sequence_id: int, payload: bytes, is_chunk: bool
+) -> Identity:
+    """By what a message that comes is known: what SEND says, or what its own producer said in another cluster."""
+    if producer.is_replicator:
+        return identity_of(message.read_metadata(payload))
+    lowest = signed(sequence_id)
+    highest = max(lowest, signed(highest_sequence_id)) if highest_sequence_id else lowest
+    return Identity(producer.name, lowest, highest, chunk_of(message.read_metadata(payload)) if is_chunk else None)
 
 
 class DeduplicationCursor:
@@ -128,7 +148,4 @@ class DeduplicationCursor:
             return
         if metadata.HasField("marker_type"):
             return
-        highest = signed(metadata.sequence_id)
-        if metadata.HasField("highest_sequence_id"):
-            highest = max(highest, signed(metadata.highest_sequence_id))
-        self.tracker.replay(metadata.producer_name, highest, chunk_of(metadata), self._clock.now_ms())
+        self.tracker.replay(identity_of(metadata), self._clock.now_ms())

@@ -7,9 +7,12 @@ Decides.
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from magnetar.errors import MagnetarError
+
+
+REPLICATOR_PREFIX: Final = "pulsar.repl."
 
 
 class AccessMode(Enum):
@@ -56,6 +59,7 @@ class Producer:
         "connected_ms",
         "epoch",
         "is_closed",
+        "is_replicator",
         "link",
         "messages_in",
         "metadata",
@@ -84,6 +88,8 @@ class Producer:
         self.producer_id = producer_id
         self.name = name
         self.name_generated = name_generated
+        # Brings messages of producers in another cluster, under their own names and sequence ids.
+        self.is_replicator = name.startswith(REPLICATOR_PREFIX)
         self.epoch = epoch
         self.access_mode = access_mode
         # The topic's epoch when this client last was its exclusive producer; None for one that never was.

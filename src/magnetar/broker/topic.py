@@ -17,9 +17,9 @@ from typing import Final
 
 from magnetar.broker.access import ProducerAccess
 from magnetar.broker.answers import Answers
-from magnetar.broker.deduplication import NO_SEQUENCE, Verdict, signed
+from magnetar.broker.deduplication import NO_SEQUENCE, Identity, Verdict
 from magnetar.broker.deduplication_cursor import CURSOR as DEDUPLICATION_CURSOR
-from magnetar.broker.deduplication_cursor import DeduplicationCursor, chunk_of
+from magnetar.broker.deduplication_cursor import DeduplicationCursor, identity_of_send
 from magnetar.broker.delayed.delay_limit import check_delay
 from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
 from magnetar.broker.dispatch_rates import DispatchRates
@@ -27,7 +27,8 @@ from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.broker.policies.topic_settings import topic_settings
 from magnetar.broker.policies.values import DispatchRate
 from magnetar.broker.producer import Producer
-from magnetar.broker.rate_limit import CallLimiter, Rate, RateLimiter, limiter_for
+from magnetar.broker.publish_rates import PublishRates
+from magnetar.broker.rate_limit import CallLimiter, Rate
 from magnetar.broker.stored_message import stored_index
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic_producers import TopicProducers
@@ -104,10 +105,9 @@ class Topic:
         )
         self._deduplication: DeduplicationCursor | None = None
         self._deduplication_turn = asyncio.Lock()
-        self._own_limiter: RateLimiter | None = None
-        self._broker_limiter: RateLimiter | None = None
-        self._limiters: tuple[RateLimiter, ...] = ()
-        self.limit_publishing(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
+        self.publish_rates = PublishRates(
+            Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s), now_s
+        )
         self._answers = Answers()
         self.dispatch_rates = DispatchRates(
             str(name),
@@ -149,7 +149,7 @@ class Topic:
         before, self.policies = self._settings, policies
         settings = self._settings = self._dispatch.settings = topic_settings(before, policies)
         self._producers.producers_max = settings.producers_per_topic_max
-        self.limit_publishing(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
+        self.publish_rates.limit_topic(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
         self.dispatch_rates.limit_topic(_rate(policies.dispatch_rate))
         named = {name: _rate(rate) for name, rate in policies.subscription_rates.items()}
         self.dispatch_rates.limit_subscriptions(_rate(policies.subscription_dispatch_rate), named)
@@ -224,13 +224,10 @@ class Topic:
         if self._settings.delayed_delivery_delay_max_ms > 0:
             check_delay(payload, self._settings.delayed_delivery_delay_max_ms, self._clock.now_ms())
         state = self._deduplication
-        chunk = None
-        highest = 0
+        identity: Identity | None = None
         if state is not None and not is_marker:
-            lowest = signed(sequence_id)
-            highest = max(lowest, signed(highest_sequence_id)) if highest_sequence_id else lowest
-            chunk = chunk_of(message.read_metadata(payload)) if is_chunk else None
-            verdict = state.tracker.judge(producer.name, lowest, highest, chunk)
+            identity = identity_of_send(producer, sequence_id, highest_sequence_id, payload, is_chunk)
+            verdict = state.tracker.judge(*identity)
             if verdict is not Verdict.NEW:
                 self._answers.repeat(producer, sequence_id, highest_sequence_id, size, verdict)
                 return
@@ -240,27 +237,9 @@ class Topic:
         self._answers.waiting.append((producer, sequence_id, highest_sequence_id, size, messages))
         producer.pending += 1
         if state is not None:
-            if is_marker:
-                state.tracker.on_uncounted_appended()
-            else:
-                state.tracker.on_appended(producer.name, highest, chunk)
-        if self._limiters:
+            state.tracker.on_appended(identity)
+        if self.publish_rates.is_limited:
             self._limit(producer, messages, size)
-
-    def limit_publishing(self, rate: Rate) -> None:
-        """From now on this topic takes so much; the broker's own limit holds beside it."""
-        self._own_limiter = limiter_for(rate, self._own_limiter, self._now_s())
-        self._join_limiters()
-
-    @property
-    def broker_limiter(self) -> RateLimiter | None:
-        return self._broker_limiter
-
-    @broker_limiter.setter
-    def broker_limiter(self, limiter: RateLimiter | None) -> None:
-        """The limit that all topics of the broker share."""
-        self._broker_limiter = limiter
-        self._join_limiters()
 
     def hold_producers(self, reason: QuotaExceeded) -> None:
         """No producer is let in until `hold` is None again; those that are there must come again."""
@@ -440,13 +419,8 @@ class Topic:
                 f"Message of {size} bytes is larger than the limit {self._settings.message_bytes_max}"
             )
 
-    def _join_limiters(self) -> None:
-        limiters = (self._own_limiter, self._broker_limiter)
-        self._limiters = tuple(limiter for limiter in limiters if limiter is not None)
-
     def _limit(self, producer: Producer, messages: int, size: int) -> None:
-        now_s = self._now_s()
-        wait_s = max(limiter.take(messages, size, now_s) for limiter in self._limiters)
+        wait_s = self.publish_rates.take(messages, size)
         if wait_s > 0:
             producer.link.hold_back(wait_s)
 

@@ -193,7 +193,7 @@ class Topics:
         """What all topics of this broker may take together."""
         self._broker_limiter = limiter_for(rate, self._broker_limiter, asyncio.get_running_loop().time())
         for topic in self._loaded.values():
-            topic.broker_limiter = self._broker_limiter
+            topic.publish_rates.limit_broker(self._broker_limiter)
 
     def limit_dispatch(self, rate: Rate) -> None:
         """What all topics of this broker may send to consumers together."""
@@ -245,7 +245,7 @@ class Topics:
             now_s=loop.time,
             dispatch=self.dispatch,
         )
-        topic.broker_limiter = self._broker_limiter
+        topic.publish_rates.limit_broker(self._broker_limiter)
         topic.dispatch_rates.limit_broker(self._dispatch_limit)
         policies = await self.policies.effective(name)
         topic.apply(policies)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magnetar.broker.deduplication import Chunk, Deduplication, Verdict, signed
+from magnetar.broker.deduplication import Chunk, Deduplication, Identity, Verdict, signed
 from magnetar.errors import BadSequence
 
 NEW, DUPLICATE, PENDING = Verdict.NEW, Verdict.DUPLICATE, Verdict.PENDING
@@ -14,7 +14,7 @@ NEW, DUPLICATE, PENDING = Verdict.NEW, Verdict.DUPLICATE, Verdict.PENDING
 def take(tracker: Deduplication, name: str, lowest: int, highest: int | None = None) -> None:
     highest = lowest if highest is None else highest
     assert tracker.judge(name, lowest, highest) is NEW
-    tracker.on_appended(name, highest)
+    tracker.on_appended(Identity(name, lowest, highest))
 
 
 @pytest.mark.feature("F-PROD-26")
@@ -69,12 +69,12 @@ def test_chunks_count_when_the_last_of_them_does() -> None:
     chunks = [Chunk("u", number, 3) for number in range(3)]
     for chunk in chunks[:2]:
         assert tracker.judge("p", 7, 7, chunk) is NEW
-        tracker.on_appended("p", 7, chunk)
+        tracker.on_appended(Identity("p", 7, 7, chunk))
     assert tracker.judge("p", 7, 7, chunks[0]) is PENDING, "this chunk was taken"
     tracker.on_persisted(2)
     assert tracker.last_sequence_id("p") == -1, "the message is not whole"
     assert tracker.judge("p", 7, 7, chunks[2]) is NEW
-    tracker.on_appended("p", 7, chunks[2])
+    tracker.on_appended(Identity("p", 7, 7, chunks[2]))
     assert tracker.judge("p", 7, 7, chunks[1]) is PENDING
     tracker.on_persisted(1)
     assert tracker.last_sequence_id("p") == 7
@@ -83,16 +83,16 @@ def test_chunks_count_when_the_last_of_them_does() -> None:
 
 def test_a_message_that_is_cut_anew_is_taken_from_its_first_chunk_on() -> None:
     tracker = Deduplication(10)
-    tracker.on_appended("p", 7, Chunk("u", 0, 2))
+    tracker.on_appended(Identity("p", 7, 7, Chunk("u", 0, 2)))
     tracker.on_persisted(1)
     for number in range(2):
         assert tracker.judge("p", 7, 7, Chunk("v", number, 2)) is NEW
-        tracker.on_appended("p", 7, Chunk("v", number, 2))
+        tracker.on_appended(Identity("p", 7, 7, Chunk("v", number, 2)))
 
 
 def test_markers_have_a_place_in_the_order_and_no_id() -> None:
     tracker = Deduplication(10)
-    tracker.on_uncounted_appended()
+    tracker.on_appended(None)
     take(tracker, "p", 3)
     tracker.on_persisted(1)
     assert tracker.last_sequence_id("p") == -1
@@ -117,8 +117,8 @@ def test_a_snapshot_and_what_was_stored_behind_it_restore_everything() -> None:
     tracker.on_persisted(2)
     again = Deduplication(10)
     again.restore(tracker.snapshot(), now_ms=1)
-    again.replay("p", 4, None, now_ms=1)
-    again.replay("q", 10, Chunk("u", 0, 2), now_ms=1)
+    again.replay(Identity("p", 4, 4), now_ms=1)
+    again.replay(Identity("q", 10, 10, Chunk("u", 0, 2)), now_ms=1)
     assert (again.last_sequence_id("p"), again.last_sequence_id("q")) == (4, 9)
     assert again.judge("q", 10, 10, Chunk("u", 0, 2)) is PENDING
     assert again.judge("q", 10, 10, Chunk("u", 1, 2)) is NEW
@@ -187,7 +187,7 @@ def test_random_traffic_against_a_twin(steps: list[object]) -> None:
                 verdict = None
             assert verdict is twin.judge(ids)
             if verdict is NEW:
-                tracker.on_appended("p", ids[-1])
+                tracker.on_appended(Identity("p", ids[0], ids[-1]))
                 twin.appended |= set(ids)
                 twin.waiting.append(ids)
         assert tracker.last_sequence_id("p") == max(twin.persisted, default=-1)

@@ -217,6 +217,27 @@ def test_chunks_of_one_message_are_stored_once_as_a_group() -> None:
     run(main())
 
 
+def test_messages_from_another_cluster_are_known_by_their_own_producers() -> None:
+    async def main() -> None:
+        brokers = Brokers(DEDUPLICATED)
+        for generation in range(2):
+            await brokers.start()
+            topic = await brokers.topic()
+            client = Client()
+            replicator = producer_of(client, "pulsar.repl.east-->west")
+            await topic.add_producer(replicator)
+            for number, name in enumerate(("p", "q", "p", "q", "p")):
+                sequence_id = (0, 0, 1, 1, 1)[number]
+                topic.publish(replicator, number, 0, 1, body_of(name, sequence_id))
+            await client.until_answers(5)
+            answers = [kind for kind, _ in client.answers]
+            assert answers == (["stored"] * 4 + ["again"] if generation == 0 else ["again"] * 5)
+            assert await stored(topic) == [("p", 0), ("q", 0), ("p", 1), ("q", 1)]
+            await brokers.die()
+
+    run(main())
+
+
 def test_deduplication_can_be_switched_while_messages_come() -> None:
     async def main() -> None:
         brokers = Brokers()
@@ -317,7 +338,7 @@ def test_a_producer_that_is_too_fast_is_held_back() -> None:
         send(topic, producer, 9, messages=5)
         assert 0.3 < client.held_back_s < 0.7
         client.held_back_s = 0.0
-        topic.limit_publishing(Rate())
+        topic.publish_rates.limit_topic(Rate())
         brokers.topics.limit_publishing(Rate(bytes=10))
         send(topic, producer, 10)
         assert client.held_back_s > 1.0
