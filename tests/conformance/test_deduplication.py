@@ -2,6 +2,7 @@
 """Deduplication with the official client and over raw sockets: each sequence id is stored once, whatever dies."""
 
 import threading
+import urllib.request
 from collections.abc import Generator
 from pathlib import Path
 
@@ -159,3 +160,32 @@ def test_every_message_is_stored_exactly_once_over_kills(tmp_path: Path, eventua
         client.close()
     assert found == sent, "each once, in order"
     assert sorted(acknowledged) == sent
+
+
+@pytest.mark.feature("F-PROD-38", "F-PROD-44")
+def test_unloading_under_load_loses_nothing_and_repeats_nothing(
+    standalone: StandaloneProcess, eventually: Eventually
+) -> None:
+    client = pulsar.Client(standalone.service_url, operation_timeout_seconds=60, logger=QUIET)
+    keeper = client.subscribe("unloaded", "keeper")
+    producer = client.create_producer(
+        "unloaded", producer_name="p", send_timeout_millis=0, max_pending_messages=500, block_if_queue_full=True
+    )
+    results: list[pulsar.Result] = []
+    unloads = 0
+    for number in range(6_000):
+        producer.send_async(b"%d" % number, lambda result, _: results.append(result))
+        if number % 1_500 == 1_000:
+            eventually(lambda wanted=number - 500: len(results) >= wanted)
+            request = urllib.request.Request(
+                f"{standalone.web_url}/admin/v2/namespaces/public/default/unload", method="PUT"
+            )
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                assert answer.status in (200, 204)
+            unloads += 1
+    producer.flush()
+    assert unloads == 4
+    assert results == [pulsar.Result.Ok] * 6_000
+    assert [int(data) for data in read_all(client, "unloaded")] == list(range(6_000))
+    keeper.close()
+    client.close()
