@@ -139,6 +139,20 @@ def test_all_parts_of_a_chunked_message_go_to_one_consumer_and_only_they_wait_fo
     assert dispatcher.waiting == 0
 
 
+def test_parts_that_wait_for_one_consumer_stop_reading_ahead_at_their_bound() -> None:
+    dispatcher = new_dispatcher(round_entries_max=1)
+    first, second = new_consumer("first", permits=1), new_consumer("second", permits=9)
+    dispatcher.add(first)
+    dispatcher.add(second)
+    dispatcher.BOUND_MAX = 3
+    dispatcher.assign([delivery(n, chunk=("big", False)) for n in range(3)])
+    assert dispatcher.may_read()
+    dispatcher.assign([delivery(3, chunk=("big", False))])
+    assert not dispatcher.may_read()
+    assert dispatcher.on_acked(second, Position(1, 3)), "an ack of a waiting part makes room to read"
+    assert dispatcher.may_read()
+
+
 def test_when_the_consumer_of_a_half_sent_message_leaves_all_its_parts_go_to_another() -> None:
     dispatcher = new_dispatcher(round_entries_max=1)
     first, second = new_consumer("first", permits=1), new_consumer("second", permits=9)
