@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from magnetar.client.authentication import Authentication
 from magnetar.config.client import ClientSettings
@@ -223,26 +223,38 @@ class Connection(asyncio.Protocol):
 
     def _on_frame(self, command: bytes, body: bytes) -> None:
         kind = command[:2]
+        if kind in (_MESSAGE, _RECEIPT):
+            self._on_hot_frame(command, body)
+            return
         parsed = commands.parse(command, Sender.BROKER)
-        if kind == _MESSAGE:
-            message = parsed.message
-            consumer = self.consumers.get(message.consumer_id)
-            # What was on its way when the consumer left goes back to the subscription by itself.
-            if consumer is not None:
-                consumer.on_message(message, body)
-            return
-        if kind == _RECEIPT:
-            receipt = parsed.send_receipt
-            producer = self.producers.get(receipt.producer_id)
-            if producer is not None:
-                producer.on_receipt(receipt)
-            return
         serve = self._served.get(parsed.type)
         inner = commands.body_of(parsed)
         if serve is not None:
             serve(inner)
         else:
             self._on_answer(inner)
+
+    def _on_hot_frame(self, command: bytes, body: bytes) -> None:
+        """MESSAGE and SEND_RECEIPT: as commands.parse reads them, without what only rare commands need."""
+        try:
+            parsed = pb.BaseCommand.FromString(command)
+        except DecodeError as error:
+            raise BadCommand(f"A command of {len(command)} bytes cannot be parsed.") from error
+        if parsed.type == Type.MESSAGE:
+            message = parsed.message
+            if not message.IsInitialized():
+                raise BadCommand("MESSAGE lacks its consumer or its message id")
+            consumer = self.consumers.get(message.consumer_id)
+            # What was on its way when the consumer left goes back to the subscription by itself.
+            if consumer is not None:
+                consumer.on_message(message, body)
+            return
+        receipt = parsed.send_receipt
+        if not receipt.IsInitialized():
+            raise BadCommand("SEND_RECEIPT lacks its producer or its sequence id")
+        producer = self.producers.get(receipt.producer_id)
+        if producer is not None:
+            producer.on_receipt(receipt)
 
     # --- writing -------------------------------------------------------------------------------
 

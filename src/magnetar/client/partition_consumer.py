@@ -69,6 +69,7 @@ class PartitionConsumer:
     ) -> None:
         self.topic = topic
         self.subscription = subscription
+        self._topic_text = str(topic)
         self.options = options
         self.name = options.consumer_name or f"{core.random.getrandbits(40):010x}"
         self.state = State.CONNECTING
@@ -239,7 +240,7 @@ class PartitionConsumer:
             self._deliver(self, messages)
 
     def _read(self, command: pb.CommandMessage, body: bytes) -> list[Message[Any]]:
-        entry, payload = open_entry(str(self.topic), command, body)
+        entry, payload = open_entry(self._topic_text, command, body)
         bytes_max = 2**31 - 1
         metadata = entry.metadata
         entry.source, entry.attachment = self, self.generation
