@@ -240,7 +240,9 @@ class ProducerFenced(Refused):
 
 
 class BadSequence(Refused):
-    """A batch's sequence ids are in part stored already; storing it would repeat them, dropping it would lose the rest."""
+    """A batch's sequence ids are in part stored already; storing it would repeat them, dropping it would lose the
+    rest.
+    """
 
 
 class BadPosition(Refused):

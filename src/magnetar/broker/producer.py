@@ -11,7 +11,6 @@ from typing import Final, Protocol
 
 from magnetar.errors import MagnetarError
 
-
 REPLICATOR_PREFIX: Final = "pulsar.repl."
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this process is the child of a fork, at the price of reading an attribute: asking the kernel each time is dear.
+"""Whether this process is the child of a fork, at the price of reading an attribute: asking the kernel each time is
+dear.
 
 Carries.
 """
