@@ -6,7 +6,9 @@ soon as the number of partitions says so, loaded or not. Never loads a topic.
 Carries.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from magnetar.broker.namespaces import PARTITIONS_MAX, Namespaces
 from magnetar.broker.policies.policies import Policies
@@ -15,6 +17,9 @@ from magnetar.config.broker import BrokerSettings
 from magnetar.errors import BadSetting, NotSupported, TopicExists, TopicNotFound
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.names import NamespaceName, TopicDomain, TopicName
+
+# Names that are read before other work on the loop has its turn.
+_SLICE: Final = 500
 
 
 class TopicDirectory:
@@ -52,8 +57,12 @@ class TopicDirectory:
         await self._namespaces.require(namespace)
         found: dict[TopicName, None] = {}
         if mode is not ListMode.NON_PERSISTENT:
-            for name in await self._managed_ledgers.names(f"{namespace}/{TopicDomain.PERSISTENT}"):
+            for number, name in enumerate(
+                await self._managed_ledgers.names(f"{namespace}/{TopicDomain.PERSISTENT}"), 1
+            ):
                 found[TopicName.from_persistence_name(name)] = None
+                if number % _SLICE == 0:
+                    await asyncio.sleep(0)
             found.update(dict.fromkeys(await self._partitions_in(namespace, TopicDomain.PERSISTENT)))
         if mode is not ListMode.PERSISTENT:
             found.update(dict.fromkeys(in_memory))

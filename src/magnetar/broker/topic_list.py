@@ -87,10 +87,10 @@ class ListView:
 
     __slots__ = ("_names", "pattern")
 
-    def __init__(self, pattern: TopicPattern, topics: Iterable[TopicName]) -> None:
+    def __init__(self, pattern: TopicPattern) -> None:
         self.pattern = pattern
         # A dict keeps the order in which topics were listed.
-        self._names = dict.fromkeys(pattern.filter(topics))
+        self._names: dict[str, None] = {}
 
     @property
     def names(self) -> list[str]:
@@ -100,14 +100,25 @@ class ListView:
     def hash(self) -> str:
         return hash_of(self._names)
 
-    def update(self, topics: Iterable[TopicName]) -> ListChange:
-        """What is new and what is gone, now that these topics are there."""
-        present = dict.fromkeys(self.pattern.filter(topics))
+    def replace(self, matching: Iterable[str]) -> ListChange:
+        """What is new and what is gone, now that all that match are these."""
+        present = dict.fromkeys(matching)
         change = ListChange(
             [name for name in present if name not in self._names],
             [name for name in self._names if name not in present],
         )
         self._names = present
+        return change
+
+    def change(self, came: Iterable[TopicName], went: Iterable[TopicName]) -> ListChange:
+        """What is new and what is gone, now that these came and those went."""
+        change = ListChange(
+            [name for name in self.pattern.filter(came) if name not in self._names],
+            [name for name in map(str, went) if name in self._names],
+        )
+        self._names.update(dict.fromkeys(change.new))
+        for name in change.deleted:
+            del self._names[name]
         return change
 
 

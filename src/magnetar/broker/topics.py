@@ -54,7 +54,7 @@ class Topics:
         self._tasks = tasks
         self.policies = policies or Policies(store, settings, managed_ledgers.settings)
         self.directory = TopicDirectory(namespaces, managed_ledgers, settings, self.policies)
-        self.watches = TopicWatches(store, tasks, self.names)
+        self.watches = TopicWatches(store, tasks, read=self.names, exists=self.directory.exists)
         self.dispatch = DispatchMemory()
         self._loaded: dict[TopicName, Topic] = {}
         self._in_memory: dict[TopicName, NonPersistentTopic] = {}

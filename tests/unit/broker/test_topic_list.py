@@ -63,21 +63,29 @@ def test_what_brokers_make_for_themselves_is_not_shown() -> None:
 
 
 def test_a_view_tells_differences_alone() -> None:
-    view = ListView(TopicPattern("public/default/t.*"), topics("t1", "u1"))
+    view = ListView(TopicPattern("public/default/t.*"))
+    view.replace(view.pattern.filter(topics("t1", "u1")))
     assert view.names == ["persistent://public/default/t1"]
-    assert not view.update(topics("t1"))
-    change = view.update(topics("t2", "u2"))
+    assert not view.change(topics("t1", "u2"), topics("u1", "t9"))
+    change = view.change(topics("t2"), topics("t1"))
     assert change == (["persistent://public/default/t2"], ["persistent://public/default/t1"])
     assert view.hash == hash_of(["persistent://public/default/t2"])
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.sets(st.integers(0, 8)), max_size=10))
-def test_differences_add_up_to_the_list(rounds: list[set[int]]) -> None:
-    view = ListView(TopicPattern(".*"), ())
+@given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 8))), max_size=10))
+def test_differences_add_up_to_the_list(rounds: list[tuple[bool, set[int]]]) -> None:
+    view = ListView(TopicPattern(".*"))
     known: set[str] = set()
-    for numbers in rounds:
-        change = view.update(topics(*(f"t{number}" for number in sorted(numbers))))
+    present: set[int] = set()
+    for is_whole, numbers in rounds:
+        if is_whole:
+            change = view.replace(view.pattern.filter(topics(*(f"t{number}" for number in sorted(numbers)))))
+        else:
+            came = [TopicName.parse(f"t{number}") for number in sorted(numbers)]
+            went = [TopicName.parse(f"t{number}") for number in sorted(present - numbers)]
+            change = view.change(came, went)
+        present = numbers
         known = (known - set(change.deleted)) | set(change.new)
         assert known == {f"persistent://public/default/t{number}" for number in numbers}
         assert view.hash == hash_of(known)

@@ -296,3 +296,61 @@ def test_inactive_topics_are_deleted_by_the_rule(mode: str) -> None:
         await brokers.stop()
 
     run(main())
+
+
+@pytest.mark.feature("B-12")
+def test_watching_costs_one_question_per_topic_that_comes_and_none_for_cursors() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        topics = await brokers.start()
+        for number in range(20):
+            await topics.create(name(f"t{number}"))
+        reads = 0
+        read = topics.directory.names
+
+        async def counted(*args: Any) -> list[TopicName]:
+            nonlocal reads
+            reads += 1
+            return await read(*args)
+
+        topics.directory.names = counted  # type: ignore[method-assign, assignment]
+        told: asyncio.Queue[ListChange] = asyncio.Queue()
+        readiness = [True]
+        watch = await topics.watches.watch(
+            DEFAULT, TopicPattern(".*"), lambda change, _: told.put_nowait(change), lambda: readiness[0]
+        )
+        seen: asyncio.Queue[ListChange] = asyncio.Queue()
+        other = await topics.watches.watch(DEFAULT, TopicPattern(".*"), lambda change, _: seen.put_nowait(change))
+        await topics.create(name("first"))
+        async with asyncio.timeout(10):
+            await told.get()
+            await seen.get()
+        reads = 0
+        topic = await topics.load(name("t3"), create=False)
+        await topic.open_subscription("s", initial=LATEST)
+        await topics.create(name("new"))
+        async with asyncio.timeout(10):
+            assert (await told.get()).new == ["persistent://public/default/new"]
+        await topics.delete(name("new"))
+        async with asyncio.timeout(10):
+            assert (await told.get()).deleted == ["persistent://public/default/new"]
+        assert reads == 0
+
+        readiness[0] = False
+        late = [f"persistent://public/default/late{number}" for number in range(5)]
+        for each in late:
+            await topics.create(name(each))
+        async with asyncio.timeout(10):
+            while late[-1] not in (await seen.get()).new:
+                continue
+        assert told.empty(), "a client that does not read is told nothing"
+        readiness[0] = True
+        watch.catch_up()
+        async with asyncio.timeout(10):
+            assert len((await told.get()).new) == 5
+        assert reads == 1
+        watch.close()
+        other.close()
+        await brokers.stop()
+
+    run(main())

@@ -6,6 +6,7 @@ Carries.
 
 from magnetar.broker.session.session import Session
 from magnetar.broker.topic_list import ListChange, ListMode, TopicPattern, hash_of
+from magnetar.broker.topic_watches import matching
 from magnetar.errors import NotSupported, ServiceNotReady, TooManyRequests
 from magnetar.names import NamespaceName
 from magnetar.wire.proto import pulsar_api_pb2 as pb
@@ -22,7 +23,7 @@ async def topics_of_namespace(session: Session, request: pb.CommandGetTopicsOfNa
 async def _answer_list(session: Session, request: pb.CommandGetTopicsOfNamespace, namespace: NamespaceName) -> None:
     topics = await session.broker.topics.names(namespace, ListMode(request.mode))
     is_filtered = 0 < len(request.topics_pattern) <= session.broker.settings.topic_pattern_characters_max
-    names = TopicPattern(request.topics_pattern).filter(topics) if is_filtered else list(map(str, topics))
+    names = await matching(TopicPattern(request.topics_pattern), topics) if is_filtered else list(map(str, topics))
     topics_hash = hash_of(names)
     is_changed = request.topics_hash != topics_hash
     session.answer(
