@@ -19,7 +19,7 @@ from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.names import NamespaceName, TopicDomain, TopicName
 
 # Names that are read before other work on the loop has its turn.
-_SLICE: Final = 500
+_SLICE: Final = 200
 
 
 class TopicDirectory:

@@ -20,7 +20,7 @@ from magnetar.names import MANAGED_LEDGERS_ROOT, PARTITIONED_TOPICS_ROOT, Namesp
 from magnetar.runtime.tasks import Tasks
 
 # Topics that are looked at before other work on the loop has its turn.
-_SLICE: Final = 500
+_SLICE: Final = 200
 
 _log = logging.getLogger(__name__)
 
