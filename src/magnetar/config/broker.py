@@ -104,6 +104,8 @@ class BrokerSettings:
     broker_dispatch_messages_per_s: int = 0
     broker_dispatch_bytes_per_s: int = 0
 
+    # Clients that say they can read it get each message with its number in the topic and when it came.
+    expose_broker_metadata: bool = True
     dispatch_read_entries_max: int = 100
     dispatch_read_bytes_max: int = 5 * 1024 * 1024
     dispatch_round_robin_entries_max: int = 20

@@ -109,6 +109,12 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
             Whole(1, 10_000),
             "Points of each consumer on that ring.",
         ),
+        (
+            "exposingBrokerEntryMetadataToClientEnabled",
+            "expose_broker_metadata",
+            Flag(),
+            "Clients that can read them get each message's number and when it came.",
+        ),
         ("delayedDeliveryEnabled", "delayed_delivery_enabled", Flag(), "Shared subscriptions heed delivery times."),
         (
             "delayedDeliveryMinIndexCountPerBucket",

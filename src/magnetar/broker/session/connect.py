@@ -18,6 +18,9 @@ def on_connect(session: Session, connect: pb.CommandConnect) -> None:
     session.is_connected = True
     session.protocol_version = commands.agreed_version(connect.protocol_version)
     session.client_version = connect.client_version
+    session.shows_broker_metadata = (
+        session.broker.settings.expose_broker_metadata and connect.feature_flags.supports_broker_entry_metadata
+    )
     features = pb.FeatureFlags(
         supports_topic_watchers=True, supports_get_partitioned_metadata_without_auto_creation=True
     )

@@ -83,7 +83,8 @@ async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> Open
         key_ranges=[(part.start, part.end) for part in request.keySharedMeta.hashRanges],
     )
     subscription.add_consumer(consumer, SubscriptionType(request.subType), _key_sharing(request))
-    return OpenConsumer(consumer, subscription, topic, MessageEncoder(consumer.consumer_id, topic.name.partition_index))
+    encoder = MessageEncoder(consumer.consumer_id, topic.name.partition_index)
+    return OpenConsumer(consumer, subscription, topic, encoder, session.shows_broker_metadata)
 
 
 def _key_sharing(request: pb.CommandSubscribe) -> KeySharing:

@@ -41,6 +41,8 @@ class OpenConsumer(NamedTuple):
     subscription: ServedSubscription
     topic: ServedTopic
     messages: MessageEncoder
+    # Whether the client reads what the broker put in front of a message: its number and when it came.
+    shows_broker_metadata: bool = False
 
     def frames(self, deliveries: Sequence[Delivery]) -> list[Buffer]:
         """MESSAGE frames: a header for each entry, and the stored bytes as they are."""
@@ -49,7 +51,7 @@ class OpenConsumer(NamedTuple):
         epoch = self.consumer.epoch if self.consumer.epoch >= 0 and self.subscription.is_ordered else None
         out: list[Buffer] = []
         for entry, position, facts, _, ack_set, redelivery_count in deliveries:
-            body = entry.body[facts.message_start :]
+            body = entry.body if self.shows_broker_metadata else entry.body[facts.message_start :]
             if redelivery_count or ack_set or epoch is not None:
                 out.append(encoder.repeated_header(*position, len(body), redelivery_count, ack_set, epoch))
             else:
@@ -109,6 +111,7 @@ class Session:
         self.is_connected = False
         self.protocol_version = 0
         self.client_version = ""
+        self.shows_broker_metadata = False
         self._tasks = tasks
         self._table = table
         self._on_send = on_send
