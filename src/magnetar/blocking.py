@@ -57,6 +57,25 @@ class Client:
     ) -> "Producer[Any]":
         return Producer(self._thread, self._thread.run(self._client.create_producer(topic, schema=schema, **options)))
 
+    @overload
+    def subscribe(
+        self,
+        topic: "str | Sequence[str] | re.Pattern[str]",
+        subscription_name: str,
+        *,
+        message_listener: "Callable[[Consumer[bytes], Message[bytes]], object] | None" = None,
+        **options: Unpack[ConsumerKeywords],
+    ) -> "Consumer[bytes]": ...
+    @overload
+    def subscribe(
+        self,
+        topic: "str | Sequence[str] | re.Pattern[str]",
+        subscription_name: str,
+        *,
+        schema: Schema[T],
+        message_listener: "Callable[[Consumer[T], Message[T]], object] | None" = None,
+        **options: Unpack[ConsumerKeywords],
+    ) -> "Consumer[T]": ...
     def subscribe(
         self,
         topic: "str | Sequence[str] | re.Pattern[str]",
@@ -82,6 +101,27 @@ class Client:
         )
         return faces.setdefault(consumer, Consumer(self._thread, consumer))
 
+    @overload
+    def create_reader(
+        self,
+        topic: str,
+        start_message_id: MessageId,
+        *,
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        **options: Unpack[ConsumerKeywords],
+    ) -> "Reader[bytes]": ...
+    @overload
+    def create_reader(
+        self,
+        topic: str,
+        start_message_id: MessageId,
+        *,
+        schema: Schema[T],
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        **options: Unpack[ConsumerKeywords],
+    ) -> "Reader[T]": ...
     def create_reader(
         self,
         topic: str,
@@ -104,8 +144,14 @@ class Client:
         )
         return Reader(self._thread, reader)
 
+    @overload
+    def create_table_view(self, topic: str, subscription_name: str | None = None) -> "TableView[bytes]": ...
+    @overload
     def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Schema[Any] = BYTES
+        self, topic: str, subscription_name: str | None = None, *, schema: Schema[T]
+    ) -> "TableView[T]": ...
+    def create_table_view(
+        self, topic: str, subscription_name: str | None = None, *, schema: Schema[Any] = BYTES
     ) -> "TableView[Any]":
         view: AsyncTableView[Any] = self._thread.run(
             self._client.create_table_view(topic, subscription_name, schema=schema)

@@ -79,11 +79,12 @@ class MessageQueue:
         try:
             await waiter
         except asyncio.CancelledError:
-            if waiter.cancelled():
-                self._waiters.remove(waiter)
-            elif self._messages:
+            if not waiter.cancelled():
                 # Woken and cancelled at once: somebody else shall look.
-                self._wake_one()
+                if self._messages:
+                    self._wake_one()
+            elif waiter in self._waiters:
+                self._waiters.remove(waiter)
             raise
 
     def _wake_one(self) -> None:
