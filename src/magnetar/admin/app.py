@@ -17,12 +17,17 @@ from magnetar.admin import (
     clusters,
     health,
     lookup,
+    messages,
     metrics,
     namespace_policies,
     namespaces,
     partitions,
     permissions,
+    stats,
+    subscriptions,
     tenants,
+    topic_policies,
+    topics,
 )
 from magnetar.admin.answers import refusal_of, refused
 from magnetar.admin.counting import counted_in
@@ -49,6 +54,11 @@ ROUTERS = (
     namespaces.router,
     namespace_policies.router,
     partitions.router,
+    stats.router,
+    subscriptions.router,
+    messages.router,
+    topics.router,
+    topic_policies.router,
 )
 
 

@@ -7,14 +7,13 @@ Carries.
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.rates import Counted
 from magnetar.admin.slices import sliced
-from magnetar.broker.topic import Topic
+from magnetar.broker.served import ServedTopic
 
 
 async def counted_in(parts: AdminParts) -> list[Counted]:
     counted: list[Counted] = []
-    async for topic in sliced(parts.broker.topics.loaded(), parts.settings.slice_items_max):
-        if not isinstance(topic, Topic):
-            continue
+    topics: list[ServedTopic] = [*parts.broker.topics.loaded(), *parts.broker.topics.in_memory()]
+    async for topic in sliced(topics, parts.settings.slice_items_max):
         counted.append(Counted(topic, topic.messages_in, topic.bytes_in))
         counted += [Counted(each, each.messages_in, each.bytes_in) for each in topic.producers.values()]
         for subscription in topic.subscriptions.values():

@@ -87,7 +87,7 @@ async def _sliced(lines: Iterator[str]) -> AsyncIterator[str]:
 def _lines(parts: AdminParts) -> Iterator[str]:
     yield from parts.metrics.lines()
     cluster = parts.cluster.translate(_ESCAPES)
-    topics = [topic for topic in parts.broker.topics.loaded() if isinstance(topic, Topic)]
+    topics = parts.broker.topics.loaded()
     yield "# TYPE pulsar_topics_count gauge"
     yield f'pulsar_topics_count{{cluster="{cluster}"}} {len(topics)}'
     yield "# TYPE pulsar_active_connections gauge"

@@ -18,7 +18,6 @@ from magnetar.admin.parts import AdminParts, Namespace, Parts
 from magnetar.admin.skipping import skip_all
 from magnetar.admin.slices import sliced
 from magnetar.broker.policies.fields import check_namespace
-from magnetar.broker.topic import Topic
 from magnetar.broker.topic_list import ListMode
 from magnetar.errors import BadSetting, NoRecord
 from magnetar.names import NamespaceName, TopicName, tenant_path
@@ -192,26 +191,27 @@ async def _stored_in(parts: AdminParts, namespace: NamespaceName, bundle: str) -
 
 
 async def _unload(parts: AdminParts, namespace: NamespaceName, bundle: str) -> None:
-    for topic in parts.broker.topics.loaded():
-        if topic.name.namespace == namespace and (not bundle or is_within(topic.name, bundle)):
-            await parts.broker.topics.unload(topic.name)
+    topics = parts.broker.topics
+    names = [*(topic.name for topic in topics.loaded()), *(topic.name for topic in topics.in_memory())]
+    for name in names:
+        if name.namespace == namespace and (not bundle or is_within(name, bundle)):
+            await topics.unload(name)
 
 
 async def _clear(parts: AdminParts, namespace: NamespaceName, bundle: str, subscription: str) -> None:
     wanted = decoded_subscription(subscription) if subscription else ""
     async for name in _stored_in(parts, namespace, bundle):
         topic = await parts.broker.topics.load(name, create=False)
-        if isinstance(topic, Topic):
-            for each in list(topic.subscriptions.values()):
-                if not wanted or each.name == wanted:
-                    await skip_all(each)
+        for each in list(topic.subscriptions.values()):
+            if not wanted or each.name == wanted:
+                await skip_all(each)
 
 
 async def _unsubscribe(parts: AdminParts, namespace: NamespaceName, bundle: str, subscription: str) -> None:
     wanted = decoded_subscription(subscription)
     async for name in _stored_in(parts, namespace, bundle):
         topic = await parts.broker.topics.load(name, create=False)
-        if isinstance(topic, Topic) and wanted in topic.subscriptions:
+        if wanted in topic.subscriptions:
             if topic.subscriptions[wanted].consumers:
                 raise AdminRefused(412, "Subscription has active connected consumers")
             await topic.delete_subscription(wanted)

@@ -79,18 +79,30 @@ async def count(
 
 @router.post(TOPIC + "/createMissedPartitions")
 async def create_missed(parts: Parts, topic: Topic) -> Response:
-    for missing in await parts.broker.topics.directory.missing_partitions(topic):
-        await parts.broker.topics.load(missing, create=True)
+    await parts.broker.topics.create_missing_partitions(topic)
     return done()
 
 
 @router.delete(TOPIC + "/partitions")
 async def delete(parts: Parts, topic: Topic, force: bool = False) -> Response:
     try:
-        await parts.broker.topics.delete_partitioned(topic, force=force)
+        if topic.is_persistent:
+            await parts.broker.topics.delete_partitioned(topic, force=force)
+        else:
+            await _forget_in_memory(parts, topic, force)
     except TopicNotFound as error:
         raise AdminRefused(404, f"Topic {topic} not found.") from error
     return done()
+
+
+async def _forget_in_memory(parts: AdminParts, topic: TopicName, force: bool) -> None:
+    """Nothing of a non-persistent topic is stored but the number of its partitions."""
+    count = await parts.broker.topics.directory.require_partitioned(topic)
+    partitions = dict.fromkeys(topic.partition(index) for index in range(count))
+    for each in parts.broker.topics.in_memory():
+        if each.name in partitions:
+            await parts.broker.topics.delete(each.name, force=force)
+    await parts.broker.namespaces.delete_partitioned(topic)
 
 
 async def metadata_of(parts: AdminParts, topic: TopicName, partitions: int) -> dict[str, Any]:

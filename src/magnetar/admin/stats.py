@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`stats`, `internalStats` and their sums over partitions, and why a subscription delivers nothing.
+
+Carries.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from magnetar.admin.answers import AdminRefused, answered
+from magnetar.admin.backlog import backlog_messages, earliest_publish_time
+from magnetar.admin.names_asked import decoded_subscription
+from magnetar.admin.partitions import TOPIC, metadata_of
+from magnetar.admin.parts import AdminParts, Parts, Topic
+from magnetar.admin.topic_internals import NO_INTERNALS, internal_stats
+from magnetar.admin.topic_loading import served_topic, stored_topic, subscription_of
+from magnetar.admin.topic_stats import StatsAsked, summed, topic_stats
+from magnetar.broker import topic as broker_topic
+from magnetar.broker.explain import explain
+from magnetar.names import TopicName
+
+router = APIRouter(tags=["statistics"])
+
+Excluded = Annotated[bool, Query(alias="excludePublishers")]
+ExcludedConsumers = Annotated[bool, Query(alias="excludeConsumers")]
+Earliest = Annotated[bool, Query(alias="getEarliestTimeInBacklog")]
+
+
+@router.get(TOPIC + "/stats")
+async def stats(
+    parts: Parts,
+    topic: Topic,
+    publishers_excluded: Excluded = False,
+    consumers_excluded: ExcludedConsumers = False,
+    earliest: Earliest = False,
+) -> Response:
+    asked = StatsAsked(not publishers_excluded, not consumers_excluded)
+    return answered(await _stats(parts, topic, asked, earliest))
+
+
+@router.get(TOPIC + "/partitioned-stats")
+async def partitioned_stats(
+    parts: Parts,
+    topic: Topic,
+    per_partition: Annotated[bool, Query(alias="perPartition")] = True,
+    publishers_excluded: Excluded = False,
+    consumers_excluded: ExcludedConsumers = False,
+    earliest: Earliest = False,
+) -> Response:
+    asked = StatsAsked(not publishers_excluded, not consumers_excluded)
+    count = await _require_partitioned(parts, topic)
+    each = {str(name): await _stats(parts, name, asked, earliest) for name in map(topic.partition, range(count))}
+    answer = summed(each.values())
+    answer["metadata"] = await metadata_of(parts, topic, count)
+    answer["partitions"] = each if per_partition else {}
+    return answered(answer)
+
+
+@router.get(TOPIC + "/internalStats")
+async def internals(parts: Parts, topic: Topic) -> Response:
+    found = await served_topic(parts, topic)
+    return answered(internal_stats(found) if isinstance(found, broker_topic.Topic) else NO_INTERNALS)
+
+
+@router.get(TOPIC + "/partitioned-internalStats")
+async def partitioned_internals(parts: Parts, topic: Topic) -> Response:
+    count = await _require_partitioned(parts, topic)
+    each: dict[str, Any] = {}
+    for index in range(count):
+        partition = await stored_topic(parts, topic.partition(index))
+        each[str(partition.name)] = internal_stats(partition)
+    return answered({"metadata": await metadata_of(parts, topic, count), "partitions": each})
+
+
+@router.get(TOPIC + "/subscription/{subscription}/explain")
+async def explained(parts: Parts, topic: Topic, subscription: str) -> Response:
+    """Magnetar's own: one sentence that says why nothing is delivered now."""
+    found = subscription_of(await stored_topic(parts, topic), decoded_subscription(subscription))
+    reason, sentence, position = explain(found)
+    where = f"{position.ledger_id}:{position.entry_id}" if position is not None else None
+    return answered({"reason": reason.value, "sentence": sentence, "messageId": where})
+
+
+async def _require_partitioned(parts: AdminParts, topic: TopicName) -> int:
+    count = 0 if topic.is_partition else await parts.broker.namespaces.partitions(topic)
+    if not count:
+        raise AdminRefused(404, f"Partitioned Topic {topic} not found")
+    return count
+
+
+async def _stats(parts: AdminParts, name: TopicName, asked: StatsAsked, earliest: bool) -> dict[str, Any]:
+    topic = await served_topic(parts, name)
+    answer = topic_stats(topic, parts.rates, asked, parts.broker_id)
+    if not isinstance(topic, broker_topic.Topic):
+        return answer
+    quota = (await parts.policies.effective(name)).size_quota
+    answer["backlogQuotaLimitSize"] = quota.limit_bytes
+    answer["backlogQuotaLimitTime"] = quota.limit_s
+    for subscription in list(topic.subscriptions.values()):
+        shown = answer["subscriptions"].get(subscription.name)
+        if shown is None:
+            continue
+        messages = await backlog_messages(subscription, parts.settings.analysed_entries_max)
+        if messages is not None:
+            shown["backlogMessages"] = messages
+        if earliest:
+            shown["earliestMsgPublishTimeInBacklog"] = await earliest_publish_time(subscription)
+    if earliest:
+        times = [each["earliestMsgPublishTimeInBacklog"] for each in answer["subscriptions"].values()]
+        answer["earliestMsgPublishTimeInBacklogs"] = min((time for time in times if time), default=0)
+    return answer

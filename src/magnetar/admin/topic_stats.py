@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics of topics in Pulsar's JSON: publishers, subscriptions, consumers, storage, and sums over partitions.
+
+`msgBacklog` counts entries, as Pulsar's does. What Magnetar does not do (offloading, transactions, replication) is 0.
+Decides.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from magnetar.admin.rates import Rates
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
+from magnetar.broker.producer import Producer
+from magnetar.broker.served import ServedTopic
+from magnetar.broker.session.session import Session
+from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic import Topic
+
+_ACCESS: Final = {
+    "SHARED": "Shared",
+    "EXCLUSIVE": "Exclusive",
+    "WAIT_FOR_EXCLUSIVE": "WaitForExclusive",
+    "EXCLUSIVE_WITH_FENCING": "ExclusiveWithFencing",
+}
+_NOT_DONE_BY_TOPIC: Final = {
+    "systemTopicBytesInCounter": 0,
+    "bytesOutInternalCounter": 0,
+    "publishRateLimitedTimes": 0,
+    "offloadedStorageSize": 0,
+    "lastOffloadLedgerId": 0,
+    "lastOffloadSuccessTimeStamp": 0,
+    "lastOffloadFailureTimeStamp": 0,
+    "ongoingTxnCount": 0,
+    "abortedTxnCount": 0,
+    "committedTxnCount": 0,
+}
+_SUMMED: Final = (
+    "msgRateIn",
+    "msgThroughputIn",
+    "msgRateOut",
+    "msgThroughputOut",
+    "bytesInCounter",
+    "msgInCounter",
+    "bytesOutCounter",
+    "msgOutCounter",
+    "storageSize",
+    "backlogSize",
+    "msgBacklog",
+    "msgBacklogNoDelayed",
+    "msgDelayed",
+    "msgInReplay",
+    "unackedMessages",
+    "messageAckRate",
+    "backlogMessages",
+)
+
+
+class StatsAsked(NamedTuple):
+    with_publishers: bool = True
+    with_consumers: bool = True
+
+
+def topic_stats(topic: ServedTopic, rates: Rates, asked: StatsAsked, owner: str) -> dict[str, Any]:
+    rate = rates.of(topic)
+    subscriptions = {each.name: subscription_stats(each, rates, asked) for each in topic.subscriptions.values()}
+    stored = topic if isinstance(topic, Topic) else None
+    publishers = [publisher_stats(each, rates) for each in topic.producers.values()] if asked.with_publishers else []
+    return {
+        "msgRateIn": rate.messages_per_s,
+        "msgThroughputIn": rate.bytes_per_s,
+        "msgRateOut": _sum(subscriptions, "msgRateOut"),
+        "msgThroughputOut": _sum(subscriptions, "msgThroughputOut"),
+        "bytesInCounter": topic.bytes_in,
+        "msgInCounter": topic.messages_in,
+        "bytesOutCounter": _sum(subscriptions, "bytesOutCounter"),
+        "msgOutCounter": _sum(subscriptions, "msgOutCounter"),
+        "averageMsgSize": topic.bytes_in / topic.messages_in if topic.messages_in else 0.0,
+        "msgChunkPublished": False,
+        "storageSize": stored.managed_ledger.size_bytes if stored else 0,
+        "backlogSize": _backlog_bytes(stored),
+        **_NOT_DONE_BY_TOPIC,
+        "earliestMsgPublishTimeInBacklogs": 0,
+        "publishers": publishers,
+        "waitingPublishers": 0,
+        "subscriptions": subscriptions,
+        "replication": {},
+        "deduplicationStatus": "Enabled" if stored and stored.is_deduplicated else "Disabled",
+        "nonContiguousDeletedMessagesRanges": _sum(subscriptions, "nonContiguousDeletedMessagesRanges"),
+        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+        "delayedMessageIndexSizeInBytes": 0,
+        "compaction": {
+            "lastCompactionRemovedEventCount": 0,
+            "lastCompactionSucceedTimestamp": 0,
+            "lastCompactionFailedTimestamp": 0,
+            "lastCompactionDurationTimeInMills": 0,
+        },
+        "ownerBroker": owner,
+    }
+
+
+def publisher_stats(producer: Producer, rates: Rates) -> dict[str, Any]:
+    rate = rates.of(producer)
+    return {
+        "accessMode": _ACCESS[producer.access_mode.name],
+        "msgRateIn": rate.messages_per_s,
+        "msgThroughputIn": rate.bytes_per_s,
+        "averageMsgSize": producer.bytes_in / producer.messages_in if producer.messages_in else 0.0,
+        "chunkedMessageRate": 0.0,
+        "producerId": producer.producer_id,
+        "supportsPartialProducer": False,
+        "producerName": producer.name,
+        **_client(producer.link, producer.connected_ms),
+        "metadata": producer.metadata,
+    }
+
+
+def subscription_stats(
+    subscription: Subscription | NonPersistentSubscription, rates: Rates, asked: StatsAsked
+) -> dict[str, Any]:
+    rate = rates.of(subscription)
+    stored = subscription if isinstance(subscription, Subscription) else None
+    consumers = list(subscription.consumers)
+    backlog = subscription.cursor.backlog_entries()
+    delayed = len(stored.pump.delayed) if stored else 0
+    return {
+        "msgRateOut": rate.messages_per_s,
+        "msgThroughputOut": rate.bytes_per_s,
+        "bytesOutCounter": sum(consumer.bytes_out for consumer in consumers),
+        "msgOutCounter": subscription.messages_out,
+        "msgRateRedeliver": 0.0,
+        "messageAckRate": 0.0,
+        "chunkedMessageRate": 0.0,
+        "msgBacklog": backlog,
+        "backlogSize": stored.managed_ledger.bytes_after(stored.cursor.mark_delete) if stored and backlog else 0,
+        "earliestMsgPublishTimeInBacklog": 0,
+        "msgBacklogNoDelayed": max(0, backlog - delayed),
+        "blockedSubscriptionOnUnackedMsgs": bool(stored and stored.dispatcher and stored.dispatcher.is_blocked),
+        "msgDelayed": delayed,
+        "msgInReplay": stored.dispatcher.waiting if stored and stored.dispatcher else 0,
+        "unackedMessages": sum(consumer.unacked for consumer in consumers),
+        "type": subscription.type.label if subscription.type else "None",
+        "msgRateExpired": 0.0,
+        "totalMsgExpired": 0,
+        "consumers": [consumer_stats(each, rates) for each in consumers] if asked.with_consumers else [],
+        "isDurable": bool(stored and stored.cursor.is_durable),
+        "isReplicated": False,
+        "allowOutOfOrderDelivery": subscription.key_sharing.allow_out_of_order,
+        "consumersAfterMarkDeletePosition": {},
+        "nonContiguousDeletedMessagesRanges": _holes(stored),
+        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+        "subscriptionProperties": stored.cursor.user_properties if stored else {},
+        "durable": bool(stored and stored.cursor.is_durable),
+        "replicated": False,
+    }
+
+
+def consumer_stats(consumer: Consumer, rates: Rates) -> dict[str, Any]:
+    rate = rates.of(consumer)
+    return {
+        "msgRateOut": rate.messages_per_s,
+        "msgThroughputOut": rate.bytes_per_s,
+        "bytesOutCounter": consumer.bytes_out,
+        "msgOutCounter": consumer.messages_out,
+        "msgRateRedeliver": 0.0,
+        "messageAckRate": 0.0,
+        "chunkedMessageRate": 0.0,
+        "consumerName": consumer.name,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked,
+        "avgMessagesPerEntry": round(consumer.messages_out / consumer.entries_out) if consumer.entries_out else 0,
+        "blockedConsumerOnUnackedMsgs": consumer.is_blocked_by_unacked(),
+        **_client(consumer.link, consumer.connected_ms),
+        "metadata": consumer.metadata,
+    }
+
+
+def summed(partitions: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The statistics of a partitioned topic: numbers added up, subscriptions merged by their names."""
+    each = list(partitions)
+    total: dict[str, Any] = {
+        **_NOT_DONE_BY_TOPIC,
+        **{name: sum(p[name] for p in each) for name in _SUMMED if _in(each, name)},
+    }
+    names = dict.fromkeys(name for partition in each for name in partition["subscriptions"])
+    merged: dict[str, Any] = {}
+    for name in names:
+        present = [partition["subscriptions"][name] for partition in each if name in partition["subscriptions"]]
+        sums = {key: sum(p[key] for p in present) for key in _SUMMED if _in(present, key)}
+        consumers = [consumer for subscription in present for consumer in subscription["consumers"]]
+        merged[name] = {**present[0], **sums, "consumers": consumers}
+    total["averageMsgSize"] = (
+        total.get("bytesInCounter", 0) / total["msgInCounter"] if total.get("msgInCounter") else 0.0
+    )
+    total["publishers"] = [publisher for partition in each for publisher in partition["publishers"]]
+    total["subscriptions"] = merged
+    total["replication"] = {}
+    return total
+
+
+def iso_time(moment_ms: int) -> str:
+    """As Java writes an instant."""
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _client(link: object, connected_ms: int) -> dict[str, str]:
+    session = link if isinstance(link, Session) else None
+    return {
+        "address": f"/{session.connection.peer}" if session else "",
+        "connectedSince": iso_time(connected_ms),
+        "clientVersion": session.client_version if session else "",
+    }
+
+
+def _sum(subscriptions: dict[str, dict[str, Any]], name: str) -> Any:
+    return sum(each[name] for each in subscriptions.values())
+
+
+def _in(stats: list[dict[str, Any]], name: str) -> bool:
+    return bool(stats) and all(name in each for each in stats)
+
+
+def _backlog_bytes(topic: Topic | None) -> int:
+    """What the slowest subscription has still before it."""
+    if topic is None:
+        return 0
+    marks = [each.cursor.mark_delete for each in topic.subscriptions.values() if each.cursor.backlog_entries()]
+    return topic.managed_ledger.bytes_after(min(marks)) if marks else 0
+
+
+def _holes(subscription: Subscription | None) -> int:
+    """Entries that are acknowledged although one before them is not."""
+    if subscription is None:
+        return 0
+    ledger, cursor = subscription.managed_ledger, subscription.cursor
+    return max(0, ledger.entries_between(cursor.mark_delete, ledger.last_confirmed) - cursor.backlog_entries())
