@@ -113,6 +113,7 @@ class BookieConnection(asyncio.Protocol):
         self._out: list[Buffer] = []
         self._is_writable = True
         self._reading_paused = False
+        self._is_ending = False
         self._is_open = False
         self.peer = "?"
         self._tasks = Tasks("bookie connection", self._on_crash, tasks_max=settings.connection_reads_max)
@@ -138,7 +139,7 @@ class BookieConnection(asyncio.Protocol):
                 self._serve_two(packet)
         if self._cutter.fault is not None:
             _log.warning("closing the connection of %s: %s", self.peer, self._cutter.fault)
-            self.close()
+            self._end_when_answered()
         self._adjust_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -173,7 +174,9 @@ class BookieConnection(asyncio.Protocol):
         self._adds_bytes -= self._adds_bytes * count // self._adds
         self._adds -= count
         self.send(answer)
-        if self._reading_paused:
+        if self._is_ending:
+            self._end_when_answered()
+        elif self._reading_paused:
             self._adjust_reading()
 
     def close(self) -> None:
@@ -311,9 +314,18 @@ class BookieConnection(asyncio.Protocol):
         if out and self._is_open:
             self._transport.writelines(out)
 
+    def _end_when_answered(self) -> None:
+        """Nothing more is understood from this client, but the adds that came before are answered."""
+        self._is_ending = True
+        if not self._adds:
+            self.close()
+        elif not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
     def _adjust_reading(self) -> None:
         settings = self._settings
-        if not self._is_open:
+        if not self._is_open or self._is_ending:
             return
         if not self._reading_paused:
             if (
