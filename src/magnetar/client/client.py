@@ -41,6 +41,7 @@ from magnetar.runtime.clock import SystemClock, WallClock
 from magnetar.runtime.tasks import Tasks
 
 T = TypeVar("T")
+Part = TypeVar("Part", bound=Producer[Any] | Consumer[Any] | TableView[Any])
 
 _log = logging.getLogger(__name__)
 
@@ -146,8 +147,7 @@ class Client:
         partitions = 0 if name.is_partition else await core.partitions_of(name)
         producer = Producer(core, name, options, schema, partitions)
         await producer.open()
-        self._open[producer] = None
-        return producer
+        return self._own(producer)
 
     async def _bind(self, schema: Schema[Any], topic: TopicName) -> None:
         """Schemas that follow the topic's own ask for it."""
@@ -226,8 +226,7 @@ class Client:
         )
         consumer = Consumer(core, topics, subscription, options, schema, dead_letters, tasks, listener)
         await consumer.open()
-        self._open[consumer] = None
-        return consumer
+        return self._own(consumer)
 
     async def _letter_producer(self, topic: str, options: ProducerOptions) -> Producer[bytes]:
         return await self._make_producer(topic, options, BYTES)
@@ -296,8 +295,7 @@ class Client:
         tasks = Tasks(f"table view {topic}", lambda name, error: _log.error("%s ended: %s", name, error))
         view: TableView[Any] = TableView(reader, tasks)
         await view.open()
-        self._open[view] = None
-        return view
+        return self._own(view)
 
     # --- transactions ------------------------------------------------------------------------------
 
@@ -324,6 +322,17 @@ class Client:
     def service_url(self) -> str:
         return self._url.text
 
+    def _own(self, part: Part) -> Part:
+        """Keep what was made until it is closed, by whomever."""
+        self._open[part] = None
+        part.on_closed = lambda: self._open.pop(part, None)
+        return part
+
+    @property
+    def open_parts(self) -> int:
+        """How many producers, consumers, readers and table views are open now."""
+        return len(self._open)
+
     @property
     def connections(self) -> int:
         """How many connections are open now."""
@@ -337,7 +346,7 @@ class Client:
             return
         self._closed = True
         try:
-            for part in self._open:
+            for part in list(self._open):
                 await part.close()
         finally:
             self._open.clear()

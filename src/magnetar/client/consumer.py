@@ -64,6 +64,8 @@ class Consumer(Generic[T]):
         self._listening = asyncio.Event()
         self._topics = topics
         self._closed = False
+        # Told when it closes, so that its client forgets it.
+        self.on_closed: Callable[[], object] = _nothing
 
     # --- opening -------------------------------------------------------------------------------
 
@@ -384,6 +386,7 @@ class Consumer(Generic[T]):
         if self._closed:
             return
         self._closed = True
+        self.on_closed()
         self._queue.end(AlreadyClosed(f"{self._topics.name}: the consumer is closed"))
         try:
             await self._tasks.close()
@@ -401,6 +404,10 @@ class Consumer(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def _is_enough(policy: BatchReceivePolicy, count: int, size: int) -> bool:

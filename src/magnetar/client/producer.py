@@ -7,7 +7,7 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
@@ -54,6 +54,8 @@ class Producer(Generic[T]):
         self._is_simple = partitions == 0 and not options.interceptors
         self._tasks = Tasks(f"producer {topic}", lambda *_: None)
         self._closed = False
+        # Told when it closes, so that its client forgets it.
+        self.on_closed: Callable[[], object] = _nothing
         for index in range(max(1, partitions)):
             self._partitions.append(self._make_partition(index, max(1, partitions)))
 
@@ -276,6 +278,7 @@ class Producer(Generic[T]):
         if self._closed:
             return
         self._closed = True
+        self.on_closed()
         try:
             await self._tasks.close()
         finally:
@@ -289,6 +292,10 @@ class Producer(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 async def _outcome(partition: PartitionProducer) -> MagnetarError | None:

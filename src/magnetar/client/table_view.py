@@ -31,6 +31,8 @@ class TableView(Generic[T]):
         self._listeners: list[Callable[[str, T | None], object]] = []
         self._reached: dict[str, MessageId] = {}
         self._progress = asyncio.Condition()
+        # Told when it closes, so that its client forgets it.
+        self.on_closed: Callable[[], object] = lambda: None
 
     async def open(self) -> None:
         """Read up to the present end, then follow in the background."""
@@ -119,6 +121,7 @@ class TableView(Generic[T]):
         return iter(self._values)
 
     async def close(self) -> None:
+        self.on_closed()
         await self._tasks.close()
         await self._reader.close()
 

@@ -6,6 +6,7 @@ the broker does, and may answer for it, swallow it or cut the connection.
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,11 +43,13 @@ class FakeBroker:
     message_bytes_max: int = 5 * 1024 * 1024
     url: str = ""
     port: int = 0
+    tls: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> "FakeBroker":
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: FakeConnection(self), "127.0.0.1", self.port)
-        self.url = f"pulsar://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await loop.create_server(lambda: FakeConnection(self), "127.0.0.1", self.port, ssl=self.tls)
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = f"pulsar+ssl://localhost:{port}" if self.tls else f"pulsar://127.0.0.1:{port}"
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -95,6 +98,9 @@ class FakeConnection(asyncio.Protocol):
             serve = getattr(self, f"on_{commands.name_of(command).lower()}")
             serve(commands.body_of(command), body) if body else serve(commands.body_of(command))
 
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
     def answer(self, kind: "Type.ValueType", said: Any) -> None:
         self._transport.write(commands.encode(kind, said))
 
@@ -136,6 +142,7 @@ class FakeConnection(asyncio.Protocol):
             pb.CommandLookupTopicResponse(
                 request_id=request.request_id,
                 brokerServiceUrl=self.broker.url,
+                brokerServiceUrlTls=self.broker.url,
                 response=pb.CommandLookupTopicResponse.Connect,
             ),
         )

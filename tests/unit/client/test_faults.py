@@ -461,3 +461,72 @@ def test_a_challenge_is_answered_with_fresh_credentials() -> None:
                 await until(lambda: answered == [b"new"])
 
     run(test())
+
+
+def test_a_topic_that_moves_is_followed() -> None:
+    """The broker closes producer and consumer, and names the broker that has the topic now."""
+
+    async def test() -> None:
+        async with FakeBroker() as old, FakeBroker() as new, Client(old.url, **QUICK) as client:
+            producer = await client.create_producer(TOPIC)
+            consumer = await client.subscribe(TOPIC, "s", ack_group_time_ms=0)
+            await producer.send(b"old")
+            await consumer.acknowledge(await consumer.receive())
+            connection = old.connections[0]
+            connection.answer(
+                Type.CLOSE_PRODUCER,
+                pb.CommandCloseProducer(producer_id=0, request_id=0, assignedBrokerServiceUrl=new.url),
+            )
+            connection.answer(
+                Type.CLOSE_CONSUMER,
+                pb.CommandCloseConsumer(consumer_id=0, request_id=0, assignedBrokerServiceUrl=new.url),
+            )
+            await until(lambda: new.count("PRODUCER") == new.count("SUBSCRIBE") == 1)
+            await producer.send(b"new")
+            assert (await consumer.receive()).data() == b"new"
+            assert old.count("LOOKUP") == 2
+
+    run(test())
+
+
+def test_nonsense_from_the_broker_breaks_the_connection_and_not_the_client() -> None:
+    async def test() -> None:
+        async with FakeBroker() as broker, Client(broker.url, **QUICK) as client:
+            producer = await client.create_producer(TOPIC)
+            for nonsense in (
+                b"\x00\x00\x00\x02xx",
+                b"\xff\xff\xff\xff\x00\x00\x00\x00",
+                b"\x00\x00\x00\x06\x00\x00\x00\x02\x08\x09",
+                b"\x00\x00\x00\x06\x00\x00\x00\x02\x08\x07",
+                b"\x00\x00\x00\x06\x00\x00\x00\x02\x08\x02",
+                b"\x00\x00\x00\x08\x00\x00\x00\x04\xff\xff\xff\xff",
+            ):
+                broken = broker.connections[0]
+                broken.write(nonsense)
+                await until(lambda broken=broken: broken not in broker.connections)  # type: ignore[misc]
+                await producer.send(nonsense)
+            assert len(broker.contents(TOPIC)) == 6
+
+    run(test())
+
+
+def test_many_lives_leave_nothing_behind() -> None:
+    """Tasks, timers and registrations of what was closed are gone."""
+
+    async def test() -> None:
+        async with FakeBroker() as broker, Client(broker.url) as client:
+            await client.create_producer(f"{TOPIC}-first")
+            tasks = len(asyncio.all_tasks())
+            for _ in range(50):
+                producer = await client.create_producer(TOPIC, batching_enabled=True)
+                consumer = await client.subscribe(TOPIC, "s", unacked_messages_timeout_ms=1_000)
+                await producer.send(b"x")
+                await consumer.receive()
+                await consumer.close()
+                await producer.close()
+            assert len(asyncio.all_tasks()) == tasks
+            (connection,) = broker.connections
+            assert (len(connection.producers), len(connection.consumers)) == (1, 0)
+            assert client.open_parts == 1
+
+    run(test())
