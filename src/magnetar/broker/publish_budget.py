@@ -10,6 +10,10 @@ Decides.
 """
 
 from collections.abc import Callable
+from typing import Final
+
+# What a message on its way costs beside its own bytes; without it, a flood of tiny ones would pass every mark.
+MESSAGE_OVERHEAD_BYTES: Final = 512
 
 
 class PublishBudget:
