@@ -16,6 +16,8 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.ownership import Owner, SoleOwnership
 from magnetar.broker.policy_upkeep import PolicyUpkeep
 from magnetar.broker.publish_budget import PublishBudget
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.session.produce import on_send
 from magnetar.broker.session.session import Session
 from magnetar.broker.session.table import SERVED
@@ -48,6 +50,11 @@ class Broker:
         self.topics = Topics(self.namespaces, managed_ledgers, settings, clock, self._tasks, store)
         self.policies = self.topics.policies
         self._policy_upkeep = PolicyUpkeep(self.topics, self.policies, settings, clock, self._tasks)
+        self.schemas = SchemaRegistry(
+            SchemaStorage(store, managed_ledgers.side_ledgers, cached_max=settings.schemas_cached_max),
+            clock,
+            bytes_max=settings.schema_bytes_max,
+        )
         self._budget = PublishBudget(settings.process_publish_bytes_max)
         self._connections: dict[Connection, Tasks] = {}
         self._server: asyncio.Server | None = None
@@ -85,6 +92,7 @@ class Broker:
         self._policy_upkeep.close()
         await self.topics.close()
         self.policies.close()
+        self.schemas.close()
         for connection in self.connections:
             connection.close()
         for tasks in list(self._connections.values()):

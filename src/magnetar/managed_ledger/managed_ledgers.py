@@ -9,6 +9,7 @@ Assembles.
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.errors import BadVersion, MagnetarError, ServiceNotReady
@@ -20,6 +21,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener, Surroundings
 from magnetar.managed_ledger.read_budget import ReadBudget
+from magnetar.managed_ledger.side_ledgers import SideLedgers
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
@@ -27,6 +29,11 @@ from magnetar.runtime.tasks import Tasks
 _CLOSED_AT_ONCE = 64
 
 _log = logging.getLogger(__name__)
+
+
+class _Home(NamedTuple):
+    settings: ManagedLedgerSettings
+    client: Ledgers
 
 
 class ManagedLedgers:
@@ -44,6 +51,8 @@ class ManagedLedgers:
         self.cache = EntryCache(settings.cache_bytes_max, settings.cache_eviction_share)
         budget = ReadBudget(settings.read_bytes_in_flight_max)
         self._around = Surroundings(ledgers, clock, tasks, self.cache, budget)
+        # For what is kept in ledgers and belongs to no log.
+        self.side_ledgers = SideLedgers(_Home(settings, ledgers))
         self._open: dict[str, ManagedLedger] = {}
         self._opening: dict[str, None] = {}
         self._upkeep: asyncio.Task[None] | None = None

@@ -6,19 +6,32 @@ Carries.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
+from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.errors import NoSuchLedger
+from magnetar.ledger.ledgers import Ledgers
+from magnetar.ledger.reader import LedgerReader
 from magnetar.managed_ledger.cursor_ledger import CursorLedger
-from magnetar.managed_ledger.parts import LogParts
 from magnetar.wire.bookkeeper.digest import DigestType
 
 _PASSWORD = b""
 
 
+class Home(Protocol):
+    """Where ledgers are kept: a log's parts, or a process's."""
+
+    @property
+    def settings(self) -> ManagedLedgerSettings: ...
+
+    @property
+    def client(self) -> Ledgers: ...
+
+
 class SideLedgers:
     __slots__ = ("_log",)
 
-    def __init__(self, log: LogParts) -> None:
+    def __init__(self, log: Home) -> None:
         self._log = log
 
     async def reserve_id(self) -> int:
@@ -27,6 +40,12 @@ class SideLedgers:
 
     async def write(self, ledger_id: int, entries: Sequence[bytes], about: Mapping[str, bytes]) -> None:
         """A closed ledger with these entries; all of it is durable when this returns."""
+        ledger = await self.create(ledger_id, about)
+        await ledger.append(list(entries))
+        await ledger.writer.close()
+
+    async def create(self, ledger_id: int, about: Mapping[str, bytes]) -> CursorLedger:
+        """An empty ledger for whoever has more to write than fits in memory, and closes it."""
         settings = self._log.settings
         ledger = CursorLedger(settings.append_timeout_ms)
         ledger.writer = await self._log.client.create(
@@ -39,8 +58,11 @@ class SideLedgers:
             listener=ledger,
             ledger_id=ledger_id,
         )
-        await ledger.append(list(entries))
-        await ledger.writer.close()
+        return ledger
+
+    async def open(self, ledger_id: int) -> LedgerReader:
+        """The whole ledger, for whoever reads much of it and closes it. NoSuchLedger when it is not there."""
+        return await self._log.client.open(ledger_id, password=_PASSWORD)
 
     async def read(self, ledger_id: int, entry_id: int) -> bytes:
         """One entry. NoSuchLedger or NoSuchEntry when it is not there."""

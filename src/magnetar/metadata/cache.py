@@ -97,6 +97,10 @@ class RecordCache(Generic[T]):
                 return Stored(path, record.version)
             fresh = None if record is None else Cached(self._decode(record.value), record.version)
 
+    def forget(self, path: str) -> None:
+        """Read a path anew: for whoever changed it beside the cache and must not wait for the watch to say so."""
+        self._forget(path)
+
     def on_changed(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Tell a path whose record is not what it was; returns the call that ends it."""
         self._listeners.append(listener)

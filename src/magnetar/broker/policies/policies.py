@@ -10,6 +10,7 @@ base. Members that are not known are kept on every write.
 Carries.
 """
 
+import contextlib
 import copy
 import json
 import logging
@@ -137,10 +138,9 @@ class Policies:
         """Forget what a topic sets, when it is deleted. A partition shares its base's, which stay."""
         if topic.is_partition:
             return
-        try:
+        with contextlib.suppress(NoRecord):
             await self._store.delete(topic_policies_path(topic))
-        except NoRecord:
-            return
+        self._topics.forget(topic_policies_path(topic))
 
     def close(self) -> None:
         self._listeners.clear()

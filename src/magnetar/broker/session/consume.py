@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from magnetar.broker.consumer import EPOCH_NONE, Consumer
 from magnetar.broker.policies.admission import check_consumer
 from magnetar.broker.served import ServedSubscription, ServedTopic
+from magnetar.broker.session.schemas import check_consumer_schema
 from magnetar.broker.session.session import OpenConsumer, Session
 from magnetar.broker.stored_message import last_batch_index
 from magnetar.broker.subscription import KeySharing, SubscriptionType
@@ -64,6 +65,7 @@ async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> Open
     if isinstance(topic, Topic):
         host = session.connection.peer.rpartition(":")[0]
         topic.check_subscribe_rate(f"{host}/{request.consumer_name}/{request.consumer_id}")
+    await check_consumer_schema(session, topic, request)
     subscription = await _subscription(session, topic, request)
     if session.consumers.get(request.consumer_id, 0) is not None or not session.connection.is_open:
         raise ServiceNotReady("The consumer was closed while it was being opened")

@@ -10,6 +10,7 @@ import asyncio
 from magnetar.broker.policies.admission import check_producer
 from magnetar.broker.producer import AccessMode, Producer
 from magnetar.broker.served import ServedTopic
+from magnetar.broker.session.schemas import producer_version
 from magnetar.broker.session.session import OpeningProducer, OpenProducer, Session
 from magnetar.broker.topic import Topic
 from magnetar.errors import BadCommand, MagnetarError, NotSupported, ServiceNotReady, TooManyRequests
@@ -52,6 +53,7 @@ async def _open(session: Session, request: pb.CommandProducer, opening: OpeningP
     topic = await session.broker.topics.open(TopicName.parse(request.topic), create=True)
     if request.initial_subscription_name:
         await _open_initial_subscription(session, topic, request.initial_subscription_name)
+    schema_version = await producer_version(session, topic.name, request)
     _check_wanted(opening)
     check_producer(topic.settings if isinstance(topic, Topic) else session.broker.settings, encrypts=request.encrypted)
     producer = _new_producer(session, request)
@@ -72,7 +74,7 @@ async def _open(session: Session, request: pb.CommandProducer, opening: OpeningP
     except BaseException:
         topic.remove_producer(producer)
         raise
-    opened = OpenProducer(producer, topic, ReceiptEncoder(request.producer_id))
+    opened = OpenProducer(producer, topic, ReceiptEncoder(request.producer_id), schema_version)
     session.producers[request.producer_id] = opened
     session.closed_producers.forget(request.producer_id)
     _succeed(session, request, opened, last_sequence_id)
@@ -117,6 +119,7 @@ def _succeed(session: Session, request: pb.CommandProducer, opened: OpenProducer
             producer_name=opened.producer.name,
             last_sequence_id=last_sequence_id,
             topic_epoch=opened.topic.epoch,
+            schema_version=opened.schema_version,
             producer_ready=True,
         ),
     )

@@ -64,6 +64,7 @@ class OpenProducer(NamedTuple):
     producer: Producer
     topic: ServedTopic
     receipts: ReceiptEncoder
+    schema_version: bytes = b""
 
 
 class OpeningProducer:

@@ -9,7 +9,7 @@ Decides.
 from collections.abc import Mapping
 from typing import Final
 
-from magnetar.broker.session import connect, consume, lists, lookup, produce
+from magnetar.broker.session import connect, consume, lists, lookup, produce, schemas
 from magnetar.broker.session.session import Serving
 from magnetar.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -32,5 +32,7 @@ SERVED: Final[Mapping[int, Serving]] = {
     BaseCommand.UNSUBSCRIBE: Serving(cold=consume.unsubscribe),
     BaseCommand.CLOSE_CONSUMER: Serving(cold=consume.close_consumer),
     BaseCommand.GET_LAST_MESSAGE_ID: Serving(cold=consume.last_message_id),
+    BaseCommand.GET_SCHEMA: Serving(cold=schemas.get_schema),
+    BaseCommand.GET_OR_CREATE_SCHEMA: Serving(cold=schemas.get_or_create_schema),
     BaseCommand.CONSUMER_STATS: Serving(cold=consume.consumer_stats),
 }

@@ -192,7 +192,6 @@ def test_a_deleted_topic_leaves_no_policies_and_a_deleted_partition_leaves_its_b
         assert await policies.topic(TOPIC) == {"maxProducerPerTopic": 2}
         await policies.delete_topic(TOPIC)
         await policies.delete_topic(TOPIC)
-        await asyncio.sleep(0)
         assert await policies.topic(TOPIC) == {}
 
     with_policies(body)

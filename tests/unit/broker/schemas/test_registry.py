@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The registry over real ledgers and records: versions, races, deletions, and definitions that are lost."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from magnetar.broker.policies.values import SchemaCompatibility as By
+from magnetar.broker.schemas.registry import SchemaRegistry
+from magnetar.broker.schemas.schema import Schema, SchemaType
+from magnetar.broker.schemas.storage import SchemaStorage
+from magnetar.errors import IncompatibleSchema, PersistenceFailed
+from magnetar.names import TopicName
+from magnetar.wire.proto.schema_storage_pb2 import SchemaLocator
+from tests.unit.broker.schemas.test_compatibility import A_B, A_B1, A
+from tests.unit.managed_ledger.owners import Owner, World
+
+TOPIC = TopicName.parse("persistent://public/default/t")
+
+
+def registry_of(owner: Owner, world: World) -> SchemaRegistry:
+    storage = SchemaStorage(owner.store, owner.logs.side_ledgers, cached_max=4)
+    return SchemaRegistry(storage, world.clock, bytes_max=1000)
+
+
+def with_registry(body: Callable[[SchemaRegistry, Owner, World], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        world = World()
+        owner = world.owner()
+        registry = registry_of(owner, world)
+        await body(registry, owner, world)
+        registry.close()
+        await owner.close()
+        world.check()
+
+    asyncio.run(run())
+
+
+@pytest.mark.feature("F-SCH-06", "F-SCH-08")
+def test_a_schema_is_stored_once_and_versions_count_from_zero() -> None:
+    async def body(registry: SchemaRegistry, owner: Owner, world: World) -> None:
+        assert not await registry.has_schema(TOPIC)
+        assert await registry.latest(TOPIC) is None
+        assert await registry.put(TOPIC, A, By.FULL) == 0
+        assert await registry.put(TOPIC, A_B1, By.FULL) == 1
+        assert await registry.put(TOPIC.partition(2), A, By.FULL) == 0, "partitions share the schemas of their topic"
+        latest = await registry.latest(TOPIC)
+        assert latest is not None
+        assert latest.schema == A_B1
+        assert [stored.version for stored in await registry.versions(TOPIC)] == [0, 1]
+        record = await owner.store.get("/schemas/public/default/t")
+        assert record is not None
+        locator = SchemaLocator.FromString(record.value)
+        assert locator.info == locator.index[1]
+        assert [entry.hash for entry in locator.index] == [A.hash, A_B1.hash]
+
+    with_registry(body)
+
+
+@pytest.mark.feature("F-SCH-06", "F-SCH-07")
+def test_what_is_incompatible_or_may_not_be_added_is_refused_and_leaves_nothing() -> None:
+    async def body(registry: SchemaRegistry, owner: Owner, world: World) -> None:
+        await registry.put(TOPIC, A, By.FULL)
+        ledgers = await world.existing_ledgers()
+        for refused in (
+            registry.put(TOPIC, A_B, By.FULL),
+            registry.put(TOPIC, A_B1, By.FULL, may_add=False),
+            registry.put(TOPIC, Schema(SchemaType.STRING), By.FULL),
+            registry.put(TOPIC, Schema(SchemaType.AVRO, b"x" * 1001), By.FULL),
+            registry.check_consumer(TOPIC, A_B, By.FULL),
+        ):
+            with pytest.raises(IncompatibleSchema):
+                await refused
+        assert await world.existing_ledgers() == ledgers
+        await registry.check_consumer(TOPIC, A_B1, By.FULL)
+        assert await registry.put(TOPIC, A_B, By.ALWAYS_COMPATIBLE) == 1
+
+    with_registry(body)
+
+
+def test_writers_at_the_same_time_get_versions_of_their_own_and_orphan_nothing() -> None:
+    async def body(registry: SchemaRegistry, owner: Owner, world: World) -> None:
+        other = world.owner()
+        second = registry_of(other, world)
+        await registry.put(TOPIC, A, By.ALWAYS_COMPATIBLE)
+        schemas = [A_B, A_B1, A_B, A_B1]
+        found = await asyncio.gather(
+            *(each.put(TOPIC, schema, By.ALWAYS_COMPATIBLE) for schema in schemas for each in (registry, second))
+        )
+        assert sorted(set(found)) == [1, 2]
+        places = await registry.places(TOPIC)
+        assert await world.existing_ledgers() == {place.ledger_id for place in places}
+        second.close()
+        await other.close()
+
+    with_registry(body)
+
+
+@pytest.mark.feature("F-SCH-11")
+def test_a_deletion_is_a_version_and_what_comes_after_starts_afresh() -> None:
+    async def body(registry: SchemaRegistry, owner: Owner, world: World) -> None:
+        await registry.put(TOPIC, A, By.FULL)
+        assert await registry.delete(TOPIC) == 1
+        assert await registry.delete(TOPIC) is None
+        assert await registry.latest(TOPIC) is None
+        assert await registry.put(TOPIC, Schema(SchemaType.STRING), By.FULL) == 2
+        old = await registry.version(TOPIC, 0)
+        assert old is not None
+        assert old.schema == A
+        assert await registry.delete(TOPIC, force=True) == 2
+        assert await world.existing_ledgers() == set()
+        assert await registry.put(TOPIC, A, By.FULL) == 0
+
+    with_registry(body)
+
+
+@pytest.mark.feature("F-SCH-08")
+def test_a_definition_that_is_lost_fails_only_the_calls_that_need_it() -> None:
+    async def body(registry: SchemaRegistry, owner: Owner, world: World) -> None:
+        await registry.put(TOPIC, A, By.FULL)
+        await registry.put(TOPIC, A_B1, By.FULL)
+        lost = (await registry.places(TOPIC))[0]
+        await owner.logs.side_ledgers.delete(lost.ledger_id)
+        again = registry_of(owner, world)
+        assert await again.has_schema(TOPIC)
+        assert await again.put(TOPIC, A_B1, By.FULL) == 1
+        with pytest.raises(PersistenceFailed, match="Version 0 of the schema of public/default/t"):
+            await again.version(TOPIC, 0)
+        with pytest.raises(PersistenceFailed, match="Version 0"):
+            await again.put(TOPIC, A, By.FULL)
+        with pytest.raises(PersistenceFailed, match="Version 0"):
+            await again.put(TOPIC, A_B, By.FULL_TRANSITIVE)
+        with pytest.raises(IncompatibleSchema):
+            await again.put(TOPIC, Schema(SchemaType.STRING), By.FULL)
+        again.close()
+
+    with_registry(body)
+
+
+@pytest.mark.feature("F-SCH-08")
+def test_the_next_owner_finds_all_versions() -> None:
+    async def body(registry: SchemaRegistry, owner: Owner, world: World) -> None:
+        await registry.put(TOPIC, A, By.FULL)
+        await registry.put(TOPIC, A_B1, By.FULL)
+        heir = world.owner()
+        again = registry_of(heir, world)
+        assert [stored.schema for stored in await again.versions(TOPIC)] == [A, A_B1]
+        again.close()
+        await heir.close()
+
+    with_registry(body)
