@@ -238,6 +238,9 @@ class Topic:
         producer.pending += 1
         if state is not None:
             state.tracker.on_appended(identity)
+            if producer.is_replicator and identity is not None:
+                # Its producer is not connected here and never leaves: it is forgotten when nothing comes of it for long.
+                state.tracker.on_producer_removed(identity.name, self._clock.now_ms())
         if self.publish_rates.is_limited:
             self._limit(producer, messages, size)
 

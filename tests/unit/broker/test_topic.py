@@ -233,6 +233,10 @@ def test_messages_from_another_cluster_are_known_by_their_own_producers() -> Non
             answers = [kind for kind, _ in client.answers]
             assert answers == (["stored"] * 4 + ["again"] if generation == 0 else ["again"] * 5)
             assert await stored(topic) == [("p", 0), ("q", 0), ("p", 1), ("q", 1)]
+            if generation == 1:
+                brokers.world.clock.time_ms += 361 * 60_000
+                topic.upkeep()
+                assert await topic.last_sequence_id("q") == -1, "names that were not seen for long are forgotten"
             await brokers.die()
 
     run(main())
