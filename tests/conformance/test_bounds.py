@@ -9,7 +9,7 @@ import pytest
 
 from magnetar.wire import commands
 from magnetar.wire.proto import pulsar_api_pb2 as pb
-from tests.conformance.raw_client import RawClient, Type
+from tests.conformance.raw_client import RawClient, Type, body
 from tests.conftest import Eventually
 from tests.processes import StandaloneProcess
 
@@ -153,3 +153,14 @@ def test_a_client_that_asks_for_lists_and_never_reads_costs_little(standalone: S
             command = greedy.next()
             assert command is not None
             answered += 1
+
+
+def test_a_flood_of_tiny_messages_is_counted_with_what_each_of_them_costs(tmp_path: Path) -> None:
+    environment = {"MAGNETAR_BROKER_CONNECTION_PUBLISH_BYTES_MAX": "65536"}
+    with StandaloneProcess(tmp_path, environment=environment) as standalone, RawClient(standalone.port) as client:
+        client.open_producer(TOPIC)
+        tiny = body(payload=b"")
+        for sequence_id in range(5_000):
+            client.send(sequence_id=sequence_id, data=tiny)
+        received = [client.expect(Type.SEND_RECEIPT).send_receipt.sequence_id for _ in range(5_000)]
+        assert received == list(range(5_000))

@@ -239,7 +239,7 @@ class Topic:
         if state is not None:
             state.tracker.on_appended(identity)
             if producer.is_replicator and identity is not None:
-                # Its producer is not connected here and never leaves: it is forgotten when nothing comes of it for long.
+                # Its producer is not connected here and never leaves: it goes when nothing has come of it for long.
                 state.tracker.on_producer_removed(identity.name, self._clock.now_ms())
         if self.publish_rates.is_limited:
             self._limit(producer, messages, size)

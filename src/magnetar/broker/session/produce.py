@@ -9,6 +9,7 @@ import asyncio
 
 from magnetar.broker.policies.admission import check_producer
 from magnetar.broker.producer import AccessMode, Producer
+from magnetar.broker.publish_budget import MESSAGE_OVERHEAD_BYTES
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.session.schemas import producer_version
 from magnetar.broker.session.session import OpeningProducer, OpenProducer, Session
@@ -140,7 +141,7 @@ def on_send(session: Session, command: bytes, payload: bytes) -> None:
         _on_stray_send(session, producer_id)
         return
     size = len(payload)
-    session.connection.take_publish_bytes(size)
+    session.connection.take_publish_bytes(size + MESSAGE_OVERHEAD_BYTES)
     try:
         check_intact(payload)
         opened.topic.publish(opened.producer, sequence_id, highest_sequence_id, messages, payload)
@@ -159,7 +160,7 @@ def _on_unusual_send(session: Session, data: bytes, payload: bytes) -> None:
         _on_stray_send(session, send.producer_id)
         return
     size = len(payload)
-    session.connection.take_publish_bytes(size)
+    session.connection.take_publish_bytes(size + MESSAGE_OVERHEAD_BYTES)
     try:
         if send.HasField("message_id"):
             raise NotSupported("Only shadow topic supports sending messages with messageId")
@@ -189,7 +190,7 @@ def _on_stray_send(session: Session, producer_id: int) -> None:
 
 
 def _refuse_send(session: Session, producer_id: int, sequence_id: int, size: int, error: MagnetarError) -> None:
-    session.connection.budget.give_back(size)
+    session.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES)
     session.connection.send(commands.send_error(producer_id, sequence_id, codes_of(error).server_error, str(error)))
 
 

@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from magnetar.broker.closed_producers import ClosedProducers
 from magnetar.broker.consumer import Consumer, Delivery
 from magnetar.broker.producer import Producer
+from magnetar.broker.publish_budget import MESSAGE_OVERHEAD_BYTES
 from magnetar.broker.served import ServedSubscription, ServedTopic
 from magnetar.broker.topic_watches import TopicWatch
 from magnetar.errors import BadCommand, MagnetarError, NotSupported, PeerFault
@@ -179,13 +180,13 @@ class Session:
     def send_receipts(
         self, producer: Producer, receipts: list[tuple[int, int]], ledger_id: int, first_entry_id: int, size: int
     ) -> None:
-        self.connection.budget.give_back(size)
+        self.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES * len(receipts))
         if not producer.is_closed:
             opened = self.producers[producer.producer_id]
             self.connection.send(opened.receipts.encode(ledger_id, first_entry_id, receipts))
 
     def send_duplicate_receipt(self, producer: Producer, sequence_id: int, highest_sequence_id: int, size: int) -> None:
-        self.connection.budget.give_back(size)
+        self.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES)
         if not producer.is_closed:
             receipt = pb.CommandSendReceipt(
                 producer_id=producer.producer_id,
@@ -196,7 +197,7 @@ class Session:
             self.answer(pb.BaseCommand.SEND_RECEIPT, receipt)
 
     def send_refusal(self, producer: Producer, sequence_id: int, size: int, error: MagnetarError) -> None:
-        self.connection.budget.give_back(size)
+        self.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES)
         if not producer.is_closed:
             code = codes_of(error).server_error
             self.connection.send(commands.send_error(producer.producer_id, sequence_id, code, str(error)))
