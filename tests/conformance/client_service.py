@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the end-to-end tests of the client run against: a standalone of ours, or the service that the environment names.
 
-`MAGNETAR_TEST_SERVICE_URL` and `MAGNETAR_TEST_WEB_URL` point the same tests at Apache Pulsar.
+`MAGNETAR_TEST_SERVICE_URL` and `MAGNETAR_TEST_WEB_URL` point the same tests at Apache Pulsar, whose configuration needs
+`acknowledgmentAtBatchIndexLevelEnabled=true`; with `MAGNETAR_TEST_TRANSACTIONS` set, `transactionCoordinatorEnabled=true`
+too. `MAGNETAR_TEST_LOOP=uvloop` runs them on uvloop.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
+import uvloop
 
 from tests.conftest import run_without_leaks
 from tests.processes import StandaloneProcess
@@ -58,7 +61,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def run(test: Coroutine[Any, Any, Result]) -> Result:
     """On a fresh loop; a task or thread that is left fails the test."""
-    return run_without_leaks(test, asyncio.new_event_loop)
+    is_uvloop = os.environ.get("MAGNETAR_TEST_LOOP") == "uvloop"
+    return run_without_leaks(test, uvloop.new_event_loop if is_uvloop else asyncio.new_event_loop)
 
 
 async def until(condition: Callable[[], bool], limit_s: float = 20.0) -> None:

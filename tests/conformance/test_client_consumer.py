@@ -494,13 +494,17 @@ def test_the_next_failover_consumer_takes_over(service: Service) -> None:
         async with Client(service.url) as client:
             first = await client.subscribe(topic, "s", consumer_type=ConsumerType.Failover, consumer_name="a")
             second = await client.subscribe(topic, "s", consumer_type=ConsumerType.Failover, consumer_name="b")
+            await until(lambda: first.is_active() != second.is_active())
+            active, waiting = (first, second) if first.is_active() else (second, first)
             await publish(client, topic, ["0"])
-            await first.acknowledge(await first.receive(20_000))
+            await active.acknowledge(await active.receive(20_000))
             await publish(client, topic, ["1"])
-            await take(first, 1)
-            await first.close()
-            assert texts(await take(second, 1)) == ["1"]
-            await until(second.is_active)
+            await take(active, 1)
+            with pytest.raises(TimedOut):
+                await waiting.receive(50)
+            await active.close()
+            assert texts(await take(waiting, 1)) == ["1"]
+            await until(waiting.is_active)
 
     run(test())
 
