@@ -28,6 +28,10 @@ from magnetar.wire.proto import bookkeeper_pb2 as bk
 # What BookKeeper answers to whoever wants to authenticate where nobody has to.
 NO_AUTHENTICATION: Final = "AuthDisabledPlugin"
 
+_read_add: Final = v2.read_add
+_ADD_BYTES_MIN: Final = v2.ADD_BYTES_MIN
+_ADD_UPPER: Final = v2.ADD_UPPER
+_ADD_ENTRY_AT: Final = v2.ADD_ENTRY_AT
 _RECOVERY: Final = int(RequestFlag.RECOVERY_ADD)
 _BAD_REQUEST: Final = int(ReturnCode.BAD_REQUEST)
 _BAD_VERSION: Final = int(ReturnCode.BAD_VERSION)
@@ -132,7 +136,19 @@ class BookieConnection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        listeners = self._listeners
+        add = self._storage.add
         for packet in self._cutter.feed(data):
+            # Nearly every packet is an add of version 2.
+            if len(packet) >= _ADD_BYTES_MIN:
+                header, master_key, ledger_id, entry_id = _read_add(packet)
+                if header >> 16 == _ADD_UPPER:
+                    entry = packet[_ADD_ENTRY_AT:]
+                    self._adds += 1
+                    self._adds_bytes += len(entry)
+                    answers = listeners.get(ledger_id) or self._listener(ledger_id)
+                    add(ledger_id, entry_id, entry, master_key, answers, header & _RECOVERY != 0)
+                    continue
             if is_protobuf(packet):
                 self._serve_three(packet)
             else:
@@ -173,7 +189,10 @@ class BookieConnection(asyncio.Protocol):
             self._owner.adds_failed += count
         self._adds_bytes -= self._adds_bytes * count // self._adds
         self._adds -= count
-        self.send(answer)
+        if self._is_open:
+            if not self._out:
+                self._loop.call_soon(self._flush)
+            self._out.append(answer)
         if self._is_ending:
             self._end_when_answered()
         elif self._reading_paused:
@@ -198,14 +217,8 @@ class BookieConnection(asyncio.Protocol):
         if isinstance(request, v2.AddRequest):
             self._adds += 1
             self._adds_bytes += len(request.entry)
-            if request.version == PROTOCOL_VERSION:
-                ledger_id = request.ledger_id
-                answers = self._listeners.get(ledger_id) or self._listener(ledger_id)
-                key, recovery = request.master_key, bool(request.flags & _RECOVERY)
-                self._storage.add(ledger_id, request.entry_id, request.entry, key, answers, recovery)
-            else:
-                _, _, key, ledger_id, entry_id, entry = request
-                self._storage.add(ledger_id, entry_id, entry, key, OldAnswer(self, request))
+            _, _, key, ledger_id, entry_id, entry = request
+            self._storage.add(ledger_id, entry_id, entry, key, OldAnswer(self, request))
         elif isinstance(request, v2.ReadRequest):
             refusal = v2.read_response_front(_TOO_MANY, request.ledger_id, request.entry_id, 0, request.version)
             self._start(self._read(request), "read", (refusal,))

@@ -40,6 +40,13 @@ _OP_ADD, _OP_READ, _OP_AUTH, _OP_BATCH_READ = map(
     int, (Operation.ADD, Operation.READ, Operation.AUTH, Operation.BATCH_READ)
 )
 _ADD_HEADER: Final = PROTOCOL_VERSION << 24 | _OP_ADD << 16
+# For whoever cannot afford a tuple with names per add: header, master key, ledger and entry of a packet of at least
+# ADD_BYTES_MIN bytes, which is an add of this version if the header's upper half is ADD_UPPER; its entry begins at
+# ADD_ENTRY_AT.
+read_add: Final = _ADD_IDS.unpack_from
+ADD_BYTES_MIN: Final = _ADD_IDS.size
+ADD_UPPER: Final = _ADD_HEADER >> 16
+ADD_ENTRY_AT: Final = _ADD_FRONT_BYTES
 _FENCE: Final = int(RequestFlag.FENCE)
 
 
@@ -187,7 +194,10 @@ def encode_add_response(code: int, ledger_id: int, entry_id: int, version: int =
 
 def encode_add_responses(code: int, ledger_id: int, first: int, last: int, version: int = PROTOCOL_VERSION) -> bytes:
     """One answer for each of a run of entries, as one buffer."""
-    pack, size, header = _SIZED_ANSWER.pack, _ANSWER.size, packet_header(_OP_ADD, 0, version)
+    header = _ADD_HEADER if version == PROTOCOL_VERSION else packet_header(_OP_ADD, 0, version)
+    pack, size = _SIZED_ANSWER.pack, _ANSWER.size
+    if first == last:
+        return pack(size, header, code, ledger_id, first)
     return b"".join([pack(size, header, code, ledger_id, entry_id) for entry_id in range(first, last + 1)])
 
 

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adds per second that one bookie takes over TCP: version 2 frames of 1 KiB, many in flight, every answer after fsync.
+
+A real process on a real disk with the generator beside it, and in the same run a bare loop that writes and syncs groups
+of the size that the bookie reached: the ratio says more than the number.
+"""
+
+import argparse
+import os
+import selectors
+import socket
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.results import Measurement, report
+from magnetar.wire.bookkeeper import v2
+from magnetar.wire.bookkeeper.digest import DigestType
+from magnetar.wire.bookkeeper.entry import EntryPacker
+from tests.cluster import Cluster
+
+ENTRY_BYTES = 1024
+ANSWER_BYTES = 28
+BURST = 64
+
+
+class Generator:
+    """One connection with a window of adds in flight, round robin over its ledgers."""
+
+    def __init__(self, port: int, first_ledger: int, ledgers: int, window: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._packers = [EntryPacker(first_ledger + i, DigestType.CRC32C, b"") for i in range(ledgers)]
+        self._window = window
+        self._sent = 0
+        self._ready: list[bytes] = []
+        self._rest = b""
+        self._unsent = memoryview(b"")
+        self.answered = 0
+
+    def prepare(self, count: int) -> None:
+        """Packets made before the clock starts: the generator shares the cores with the bookie."""
+        body = b"x" * (ENTRY_BYTES - 36)
+        packers = self._packers
+        packets = []
+        for i in range(count):
+            entry_id, which = divmod(i, len(packers))
+            packer = packers[which]
+            entry = packer.pack(entry_id, entry_id - 1, 0, [body])
+            packets.append(v2.add_front(len(entry), packer.master_key) + entry)
+        self._ready = [b"".join(packets[i : i + BURST]) for i in range(0, count, BURST)]
+        self._ready.reverse()
+
+    def pump(self) -> None:
+        """Send what the window allows, without waiting."""
+        while True:
+            if not self._unsent:
+                if not self._ready or self._sent - self.answered >= self._window:
+                    return
+                burst = self._ready.pop()
+                self._sent += len(burst) // (ENTRY_BYTES + 28)
+                self._unsent = memoryview(burst)
+            try:
+                self._unsent = self._unsent[self.socket.send(self._unsent) :]
+            except BlockingIOError:
+                return
+
+    def take_answers(self) -> None:
+        data = self._rest + self.socket.recv(256 * 1024)
+        count = len(data) // ANSWER_BYTES
+        for offset in range(8, 12):
+            assert not any(data[offset : count * ANSWER_BYTES : ANSWER_BYTES]), "an add was refused"
+        self._rest = data[count * ANSWER_BYTES :]
+        self.answered += count
+
+
+class Run(NamedTuple):
+    adds_per_s: float
+    syncs: int
+
+
+def measure(port: int, http_port: int, *, connections: int, ledgers: int, adds: int, window: int, base: int) -> Run:
+    each = adds // connections
+    shares = [max(1, ledgers // connections)] * connections
+    generators = [Generator(port, base + i * shares[i], shares[i], window) for i in range(connections)]
+    with selectors.DefaultSelector() as selector:
+        for generator in generators:
+            generator.prepare(each)
+            generator.socket.setblocking(False)
+            selector.register(generator.socket, selectors.EVENT_READ, generator)
+        syncs = scraped(http_port, "bookie_journal_JOURNAL_SYNC_count")
+        started = time.perf_counter()
+        for generator in generators:
+            generator.pump()
+        while sum(generator.answered for generator in generators) < each * connections:
+            for key, _ in selector.select():
+                key.data.take_answers()
+                key.data.pump()
+        took = time.perf_counter() - started
+    for generator in generators:
+        generator.socket.close()
+    return Run(each * connections / took, scraped(http_port, "bookie_journal_JOURNAL_SYNC_count") - syncs)
+
+
+def scraped(http_port: int, name: str) -> int:
+    with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/metrics") as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith(f"{name} "):
+                return int(float(line.split()[1]))
+    raise AssertionError(f"{name} is not exported")
+
+
+def bare_loop(directory: Path, *, group_bytes: int, total_bytes: int) -> float:
+    """Bytes per second of a loop that does nothing but write a group and sync it, in a file that is there already."""
+    path = directory / "bare"
+    data = os.urandom(group_bytes)
+    groups = max(1, total_bytes // group_bytes)
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+    try:
+        os.posix_fallocate(descriptor, 0, groups * group_bytes)
+        started = time.perf_counter()
+        for _ in range(groups):
+            os.write(descriptor, data)
+            os.fdatasync(descriptor)
+        return groups * group_bytes / (time.perf_counter() - started)
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--adds", type=int, default=200_000)
+    parser.add_argument("--connections", type=int, default=2)
+    parser.add_argument("--window", type=int, default=4_000)
+    parser.add_argument("--many", type=int, default=10_000, help="Ledgers of the run that is compared with ten.")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, Cluster(Path(name), bookies=1, broker=False) as cluster:
+        said = cluster.bookies[0].until_ready()
+        port, http_port = (int(said[end].rpartition(":")[2]) for end in ("bookie", "httpserver"))
+        common = {"connections": given.connections, "adds": given.adds, "window": given.window}
+        measure(port, http_port, ledgers=10, base=1, **(common | {"adds": given.adds // 10}))
+        few = measure(port, http_port, ledgers=10, base=1_000, **common)
+        # The first entry of a ledger costs more than the others: what is compared is the traffic of ledgers that exist.
+        measure(port, http_port, ledgers=given.many, base=10_000, **(common | {"adds": given.many}))
+        many = measure(port, http_port, ledgers=given.many, base=10_000, **common)
+        group_bytes = max(ENTRY_BYTES, given.adds * ENTRY_BYTES // max(1, few.syncs))
+        bare = bare_loop(Path(name), group_bytes=group_bytes, total_bytes=given.adds * ENTRY_BYTES) / ENTRY_BYTES
+        measurements = [
+            Measurement("adds of 1 KiB over TCP", f"{few.adds_per_s:,.0f}/s", "50,000 to 80,000/s", ("F-BKS-06",)),
+            Measurement("entries per sync", f"{given.adds / max(1, few.syncs):,.0f}"),
+            Measurement("share of a bare loop with such groups", f"{few.adds_per_s / bare:.0%}", "50 %"),
+            Measurement(f"{given.many:,} ledgers against 10", f"{many.adds_per_s / few.adds_per_s:.0%}", "80 %"),
+        ]
+        report("bookie adds", measurements)
+
+
+if __name__ == "__main__":
+    main()
