@@ -11,9 +11,13 @@ import logging
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
 
 import magnetar
 from magnetar.admin import (
+    bookies,
+    broker_stats,
+    brokers,
     clusters,
     health,
     lookup,
@@ -23,6 +27,7 @@ from magnetar.admin import (
     namespaces,
     partitions,
     permissions,
+    resource_groups,
     stats,
     subscriptions,
     tenants,
@@ -31,6 +36,7 @@ from magnetar.admin import (
 )
 from magnetar.admin.answers import refusal_of, refused
 from magnetar.admin.counting import counted_in
+from magnetar.admin.known_paths import unserved_feature
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.rates import Rates
 from magnetar.admin.records import Records
@@ -59,6 +65,10 @@ ROUTERS = (
     messages.router,
     topics.router,
     topic_policies.router,
+    brokers.router,
+    broker_stats.router,
+    bookies.router,
+    resource_groups.router,
 )
 
 
@@ -71,15 +81,26 @@ def build(
     settings: AdminSettings,
 ) -> tuple[FastAPI, AdminParts]:
     parts = AdminParts(broker, records, policies, clock, metrics, settings, Rates())
-    app = FastAPI(title="Magnetar", version=magnetar.__version__, redirect_slashes=False)
+    app = new_app()
     app.state.parts = parts
+    return app, parts
+
+
+def new_app() -> FastAPI:
+    """The routes and what becomes of errors, without anything behind them."""
+    app = FastAPI(title="Magnetar", version=magnetar.__version__, redirect_slashes=False)
     for router in ROUTERS:
         app.include_router(router)
     app.add_exception_handler(MagnetarError, _on_refused)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_bug)
-    return app, parts
+    return app
+
+
+def all_routes() -> list[BaseRoute]:
+    """Every route, in the order in which they are tried."""
+    return [route for router in ROUTERS for route in router.routes]
 
 
 async def watch_rates(parts: AdminParts) -> None:
@@ -101,6 +122,9 @@ async def _on_bad_request(request: Request, error: Exception) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    feature = unserved_feature(request.method, request.scope["path"])
+    if feature is not None and error.status_code in (404, 405):
+        return refused(501, f"{feature} is not served by this broker")
     return refused(error.status_code, str(error.detail))
 
 

@@ -8,7 +8,7 @@ Carries.
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from magnetar.admin.answers import AdminRefused, answered, done, raw_answer
 from magnetar.admin.bodies import Body, TextBody, an_object, text_map, texts
@@ -218,8 +218,8 @@ async def read(parts: Parts, namespace: Namespace, policy: str) -> Response:
 
 @router.post(NAMESPACE + "/{policy}")
 @router.put(NAMESPACE + "/{policy}")
-async def set_policy(parts: Parts, namespace: Namespace, policy: str, body: Body) -> Response:
-    row = row_of(NAMESPACE_POLICIES, policy)
+async def set_policy(parts: Parts, namespace: Namespace, policy: str, body: Body, request: Request) -> Response:
+    row = row_of(NAMESPACE_POLICIES, policy, verb=request.method)
     value = filled(row, row.without_body if body is None else body)
     await change(parts, namespace, lambda record: _put(record, row, parts.cluster, value), refusal=row.refusal)
     return done()
@@ -253,10 +253,13 @@ async def change(
         raise AdminRefused(refusal, str(error)) from error
 
 
-def row_of(table: dict[str, PolicyRow], policy: str) -> PolicyRow:
+def row_of(table: dict[str, PolicyRow], policy: str, *, verb: str | None = None) -> PolicyRow:
+    """The policy of a path; 404 when there is none, 405 when it is not set with this verb."""
     row = table.get(policy)
     if row is None:
-        raise AdminRefused(404, f"There is no policy {policy[:100]!r}")
+        raise HTTPException(404, f"There is no policy {policy[:100]!r}")
+    if verb not in (None, row.verb):
+        raise HTTPException(405, f"{policy} is set with {row.verb}")
     return row
 
 

@@ -7,7 +7,7 @@ Carries.
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from magnetar.admin.answers import AdminRefused, answered, done
 from magnetar.admin.applied import APPLIED, dispatch_rate, quotas
@@ -151,10 +151,11 @@ async def set_policy(
     topic: Topic,
     policy: str,
     body: Body,
+    request: Request,
     is_global: IsGlobal = False,
     ttl_s: Annotated[int | None, Query(alias="messageTTL")] = None,
 ) -> Response:
-    row = row_of(TOPIC_POLICIES, policy)
+    row = row_of(TOPIC_POLICIES, policy, verb=request.method)
     if policy == "messageTTL" and ttl_s is not None:
         # Its number comes in the query, as pulsar-admin sends it.
         body = ttl_s

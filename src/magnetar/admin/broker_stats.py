@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`broker-stats`: all topics of this broker, and what load balancing would look at.
+
+Carries.
+"""
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+import magnetar
+from magnetar.admin.answers import answered
+from magnetar.admin.bundles import bundle_of, bundles_of
+from magnetar.admin.parts import Parts
+from magnetar.admin.slices import sliced
+from magnetar.admin.topic_stats import StatsAsked, topic_stats
+
+router = APIRouter(prefix="/admin/v2/broker-stats", tags=["broker statistics"])
+
+_STATS_PER_SLICE = 10
+
+
+@router.get("/topics")
+async def topics(parts: Parts) -> Response:
+    """By namespace, bundle and domain."""
+    found: dict[str, Any] = {}
+    bounds: dict[str, list[int]] = {}
+    async for topic in sliced(parts.broker.topics.loaded(), _STATS_PER_SLICE):
+        namespace = topic.name.namespace
+        if str(namespace) not in bounds:
+            bounds[str(namespace)] = bundles_of(await parts.records.read(namespace.policies_path) or {})
+        bundle = found.setdefault(str(namespace), {}).setdefault(bundle_of(topic.name, bounds[str(namespace)]), {})
+        stats = topic_stats(topic, parts.rates, StatsAsked(), parts.broker_id)
+        bundle.setdefault(str(topic.name.domain), {})[str(topic.name)] = stats
+    return answered(found)
+
+
+@router.get("/load-report")
+async def load_report(parts: Parts) -> Response:
+    broker = parts.broker
+    loaded = broker.topics.loaded()
+    return answered(
+        {
+            "webServiceUrl": parts.web_url,
+            "pulsarServiceUrl": broker.ownership.own.service_url if broker.ownership.own else None,
+            "brokerVersionString": magnetar.__version__,
+            "numTopics": len(loaded),
+            "numProducers": sum(len(topic.producers) for topic in loaded),
+            "numConsumers": sum(len(each.consumers) for topic in loaded for each in topic.subscriptions.values()),
+            "msgRateIn": sum(parts.rates.of(topic).messages_per_s for topic in loaded),
+            "msgThroughputIn": sum(parts.rates.of(topic).bytes_per_s for topic in loaded),
+        }
+    )
