@@ -347,7 +347,10 @@ class Client:
         self._closed = True
         try:
             for part in list(self._open):
-                await part.close()
+                try:
+                    await part.close()
+                except MagnetarError as error:
+                    _log.warning("closing: %s", error)
         finally:
             self._open.clear()
             if self._core is not None:

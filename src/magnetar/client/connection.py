@@ -10,7 +10,7 @@ Carries.
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, cast
 
 from google.protobuf.message import DecodeError, Message
@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
             connect.proxy_to_broker_url = proxy_to
         if self._authentication is not None:
             connect.auth_method_name = self._authentication.method
-            connect.auth_data = await self._authentication.credentials()
+            connect.auth_data = await _given(self._authentication.credentials(), self.name)
         self.send(commands.encode(Type.CONNECT, connect))
         connected = await self._connected
         self.protocol_version = connected.protocol_version
@@ -385,7 +385,11 @@ class Connection(asyncio.Protocol):
     async def _answer_challenge(self, authentication: Authentication, challenge: pb.CommandAuthChallenge) -> None:
         response = pb.CommandAuthResponse(client_version=CLIENT_VERSION, protocol_version=commands.PROTOCOL_VERSION)
         response.response.auth_method_name = authentication.method
-        response.response.auth_data = await authentication.respond(challenge.challenge.auth_data)
+        try:
+            response.response.auth_data = await _given(authentication.respond(challenge.challenge.auth_data), self.name)
+        except MagnetarError as error:
+            self.abandon(ConnectionLost(f"The connection to {self.name} was given up: {error}"))
+            return
         self.send(commands.encode(Type.AUTH_RESPONSE, response))
 
     # --- keep-alive ----------------------------------------------------------------------------
@@ -423,6 +427,16 @@ class Connection(asyncio.Protocol):
             return False
         self.abandon(ConnectionLost(f"The connection to {self.name} was idle and closed"), abort=False)
         return True
+
+
+async def _given(credentials: Awaitable[bytes], name: str) -> bytes:
+    """What a plug-in gives. It is the application's code: whatever it raises, trying again later may help."""
+    try:
+        return await credentials
+    except MagnetarError:
+        raise
+    except Exception as error:
+        raise ConnectionLost(f"There are no credentials for {name} now: {type(error).__name__}") from error
 
 
 def _error_in(answer: Any) -> MagnetarError | None:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 RECONSUME_TIMES: Final = "RECONSUMETIMES"
 DELAY_TIME: Final = "DELAY_TIME"
 REAL_TOPIC: Final = "REAL_TOPIC"
-RETRY_TOPIC: Final = "RETRY_TOPIC"
 REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 # What Java's client wrote before, and still writes beside it.
@@ -145,7 +144,6 @@ class DeadLetters:
             await self._send_dead(message, properties)
             return
         assert self.policy.retry_letter_topic is not None
-        properties[RETRY_TOPIC] = self.policy.retry_letter_topic
         producer = await self._producer(self.policy.retry_letter_topic, ProducerOptions(block_if_queue_full=True))
         letter = _copy(message, properties)
         if delay_ms > 0:

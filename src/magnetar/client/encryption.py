@@ -9,7 +9,7 @@ Carries.
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -126,7 +126,7 @@ class MessageEncryption:
         data_key = AESGCM.generate_key(bit_length=256)
         keys = []
         for name in self._names:
-            public = self._reader.public_key(name, {})
+            public = _key_from(self._reader.public_key, name, {})
             wrapped = pb.EncryptionKeys(key=name, value=_wrap(data_key, public.data, name))
             for key, value in public.metadata.items():
                 wrapped.metadata.add(key=key, value=value)
@@ -162,12 +162,25 @@ class MessageDecryption:
             self._ciphers.move_to_end(key.value)
             return known
         assert self._reader is not None
-        private = self._reader.private_key(key.key, {pair.key: pair.value for pair in key.metadata})
+        metadata = {pair.key: pair.value for pair in key.metadata}
+        private = _key_from(self._reader.private_key, key.key, metadata)
         cipher = AESGCM(_unwrap(key.value, private.data, key.key))
         self._ciphers[key.value] = cipher
         if len(self._ciphers) > DATA_KEYS_MAX:
             self._ciphers.popitem(last=False)
         return cipher
+
+
+def _key_from(
+    read: Callable[[str, Mapping[str, str]], EncryptionKey], name: str, metadata: Mapping[str, str]
+) -> EncryptionKey:
+    """A reader may be the application's own: whatever it raises, there is no key."""
+    try:
+        return read(name, metadata)
+    except CryptoFailed:
+        raise
+    except Exception as error:
+        raise CryptoFailed(f"the key {name!r} cannot be read: {error}") from error
 
 
 def _oaep() -> padding.OAEP:

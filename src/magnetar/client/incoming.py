@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from magnetar.client.message import BatchAcks, DeliveredEntry, Message
-from magnetar.errors import BadFrame, BadPayload, ChecksumMismatch, CryptoFailed, MagnetarError
+from magnetar.errors import BadPayload, ChecksumMismatch, CryptoFailed, MagnetarError
 from magnetar.ids import MessageId, Position
 from magnetar.wire import batch, broker_entry, message
 from magnetar.wire.compression import decompress
@@ -87,5 +87,4 @@ def validation_error_of(error: MagnetarError) -> "ValidationError.ValueType":
         return pb.CommandAck.DecryptionError
     if isinstance(error, BadPayload):
         return pb.CommandAck.DecompressionError
-    assert isinstance(error, BadFrame), error
     return pb.CommandAck.BatchDeSerializeError

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of the application into the way of its messages. An error in one is logged, and the message goes on.
+"""Hooks of the application into the way of its messages.
+
+An error in a hook reaches whoever made the call; in `on_send_acknowledgement`, which nobody called, it is logged.
 
 Decides.
 """

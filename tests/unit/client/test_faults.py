@@ -530,3 +530,23 @@ def test_many_lives_leave_nothing_behind() -> None:
             assert client.open_parts == 1
 
     run(test())
+
+
+def test_credentials_that_fail_for_a_while_are_asked_for_again() -> None:
+    async def test() -> None:
+        async with FakeBroker() as broker:
+            outcomes = ["ok", None, None, "ok"]
+
+            def supply() -> str:
+                outcome = outcomes.pop(0) if outcomes else "ok"
+                if outcome is None:
+                    raise OSError("the vault is sealed")
+                return outcome
+
+            async with Client(broker.url, AuthenticationToken(supply), **QUICK) as client:
+                producer = await client.create_producer(TOPIC)
+                broker.cut_all()
+                await producer.send(b"x")
+                assert not outcomes
+
+    run(test())
