@@ -25,7 +25,7 @@ from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
 from magnetar.broker.dispatch_rates import DispatchRates
 from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.broker.policies.topic_settings import topic_settings
-from magnetar.broker.policies.values import DispatchRate
+from magnetar.broker.policies.values import DispatchRate, InactivityMode
 from magnetar.broker.producer import Producer
 from magnetar.broker.publish_rates import PublishRates
 from magnetar.broker.rate_limit import CallLimiter, Rate
@@ -364,11 +364,11 @@ class Topic:
         if self._deduplication is not None:
             self._deduplication.upkeep()
 
-    def is_inactive_since(self, mode: str) -> int | None:
+    def is_inactive_since(self, mode: InactivityMode) -> int | None:
         """Since when nothing keeps the topic alive; None while something does, as the mode says."""
         now_ms = self._clock.now_ms()
         is_active = bool(self.producers) or self._closing is not None or bool(self._answers.waiting)
-        if mode == "delete_when_subscriptions_caught_up":
+        if mode is InactivityMode.CAUGHT_UP:
             is_active |= any(
                 subscription.consumers or subscription.cursor.backlog_entries()
                 for subscription in self.subscriptions.values()

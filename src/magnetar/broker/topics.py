@@ -23,7 +23,7 @@ from magnetar.broker.served import ServedTopic
 from magnetar.broker.sheltered import sheltered
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_directory import TopicDirectory
-from magnetar.broker.topic_list import ListMode
+from magnetar.broker.topic_list import ListMode, is_system_topic
 from magnetar.broker.topic_watches import TopicWatches
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicBusy, TopicExists
@@ -307,20 +307,24 @@ class Topics:
                 if in_memory.is_unused:
                     await self.unload(name)
             inactivity_s += interval_s
-            if settings.delete_inactive_topics and inactivity_s >= settings.inactive_topic_check_interval_s:
+            if inactivity_s >= settings.inactive_topic_check_interval_s:
                 inactivity_s = 0.0
                 await self.delete_inactive()
 
     async def delete_inactive(self) -> None:
-        """Delete topics that nothing has used for as long as the settings say."""
-        settings = self._settings
-        duration_s = settings.inactive_topic_duration_max_s or settings.inactive_topic_check_interval_s
+        """Delete topics that nothing has used for as long as their policies say; never what retention still keeps."""
         for topic in self.loaded():
-            since_ms = topic.is_inactive_since(settings.delete_inactive_topics_mode)
-            if topic.name in self._leaving or since_ms is None or self._clock.now_ms() - since_ms < duration_s * 1000:
+            policy = topic.policies.inactivity if topic.policies is not None else None
+            if policy is None or not policy.delete or topic.name in self._leaving or is_system_topic(topic.name):
+                continue
+            since_ms = topic.is_inactive_since(policy.mode)
+            retention_ms = topic.managed_ledger.settings.retention_ms
+            if since_ms is None or (retention_ms < 0 and topic.managed_ledger.entries):
+                continue
+            if self._clock.now_ms() - since_ms < max(policy.duration_s * 1000, retention_ms):
                 continue
             try:
-                _log.info("deleting topic %s: nothing has used it for %d s", topic.name, duration_s)
+                _log.info("deleting topic %s: nothing has used it for %d s", topic.name, policy.duration_s)
                 # Nothing may come between the question and the end.
                 await self._leave(topic, topic.delete(force=False))
             except MagnetarError as error:

@@ -274,9 +274,10 @@ def test_a_close_that_fails_does_not_keep_the_topic_from_being_loaded_again() ->
 
 
 @pytest.mark.parametrize("mode", ["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"])
-def test_inactive_topics_are_deleted_by_the_rule(mode: str) -> None:
+@pytest.mark.parametrize("retention_s", [0, 120])
+def test_inactive_topics_are_deleted_by_the_rule(mode: str, retention_s: int) -> None:
     async def main() -> None:
-        brokers = Brokers()
+        brokers = Brokers(retention_ms=retention_s * 1_000, retention_bytes=-1)
         topics = await brokers.start(
             delete_inactive_topics=True, delete_inactive_topics_mode=mode, inactive_topic_duration_max_s=60
         )
@@ -284,10 +285,10 @@ def test_inactive_topics_are_deleted_by_the_rule(mode: str) -> None:
         await used.add_producer(producer_of(Client()))
         await read.open_subscription("s", initial=LATEST)
         await topics.delete_inactive()
-        brokers.world.clock.time_ms += 59_000
+        brokers.world.clock.time_ms += 1_000 * max(60, retention_s) - 1
         await topics.delete_inactive()
         assert len(topics.loaded()) == 3
-        brokers.world.clock.time_ms += 1_001
+        brokers.world.clock.time_ms += 1
         await topics.delete_inactive()
         left = [str(each.name).rpartition("/")[2] for each in topics.loaded()]
         assert left == (["used", "read"] if mode == "delete_when_no_subscriptions" else ["used"])
