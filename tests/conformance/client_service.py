@@ -2,7 +2,7 @@
 """What the end-to-end tests of the client run against: a standalone of ours, or the service that the environment names.
 
 `MAGNETAR_TEST_SERVICE_URL` and `MAGNETAR_TEST_WEB_URL` point the same tests at Apache Pulsar, which then needs
-`acknowledgmentAtBatchIndexLevelEnabled=true`, and for `MAGNETAR_TEST_TRANSACTIONS` `transactionCoordinatorEnabled=true`.
+`acknowledgmentAtBatchIndexLevelEnabled=true`, for `MAGNETAR_TEST_TRANSACTIONS` also `transactionCoordinatorEnabled=true`.
 `MAGNETAR_TEST_LOOP=uvloop` runs them on uvloop.
 """
 
