@@ -2,8 +2,8 @@
 """What the end-to-end tests of the client run against: a standalone of ours, or the service that the environment names.
 
 `MAGNETAR_TEST_SERVICE_URL` and `MAGNETAR_TEST_WEB_URL` point the same tests at Apache Pulsar, which then needs
-`acknowledgmentAtBatchIndexLevelEnabled=true`, for `MAGNETAR_TEST_TRANSACTIONS` also `transactionCoordinatorEnabled=true`.
-`MAGNETAR_TEST_LOOP=uvloop` runs them on uvloop.
+`acknowledgmentAtBatchIndexLevelEnabled=true`; with `MAGNETAR_TEST_TRANSACTIONS` set it needs
+`transactionCoordinatorEnabled=true` too. `MAGNETAR_TEST_LOOP=uvloop` runs them on uvloop.
 """
 
 import asyncio
