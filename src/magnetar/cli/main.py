@@ -123,6 +123,17 @@ def metadata_serve(
     raise typer.Exit(run_metadata_server(flags, bind, port))
 
 
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+    help="The storage shell: ledgers, bookies, repairs.",
+)
+def bookkeeper(context: typer.Context) -> None:
+    from magnetar.cli.bookkeeper import app as shell
+
+    shell(args=context.args, prog_name="magnetar bookkeeper")
+
+
 def main() -> None:
     try:
         app()

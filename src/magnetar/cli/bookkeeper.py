@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`magnetar bookkeeper …`: the storage shell, with BookKeeper's names for its commands and flags.
+
+Assembles.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import typer
+
+from magnetar.cli import bookkeeper_shell as shell
+from magnetar.cli.bookkeeper_shell import Shell, run_shell
+
+app = typer.Typer(help="The storage shell: ledgers, bookies, repairs.", no_args_is_help=True)
+
+Metadata = Annotated[
+    str, typer.Option(envvar="MAGNETAR_METADATA_STORE_URL", help="remote:HOST:PORT or zk:HOST:PORT/CHROOT.")
+]
+LedgerId = Annotated[int, typer.Option("-l", "--ledgerid", "-ledgerid", help="The ledger.", min=0)]
+BookieId = Annotated[str, typer.Option("-b", "--bookieid", "-bookieid", help="The bookie.")]
+
+
+def _run(metadata: str, command: Callable[[Shell], Awaitable[None]]) -> None:
+    raise typer.Exit(run_shell(metadata, command, typer.echo))
+
+
+@app.command()
+def listbookies(
+    metadata: Metadata,
+    readwrite: Annotated[bool, typer.Option("--readwrite", "-rw", help="Bookies that take adds.")] = False,
+    readonly: Annotated[bool, typer.Option("--readonly", "-ro", help="Bookies that do not.")] = False,
+    known: Annotated[bool, typer.Option("--all", "-a", help="All that have a cookie.")] = False,
+) -> None:
+    """List bookies."""
+    nothing = not (readwrite or readonly or known)
+    _run(metadata, lambda s: shell.list_bookies(s, writable=readwrite or nothing, read_only=readonly, known=known))
+
+
+@app.command()
+def listledgers(
+    metadata: Metadata,
+    meta: Annotated[bool, typer.Option("--meta", "-m", help="With each ledger's metadata.")] = False,
+    bookieid: Annotated[str | None, typer.Option("--bookieid", "-bookieid", help="Only those on this bookie.")] = None,
+) -> None:
+    """List ledgers."""
+    _run(metadata, lambda s: shell.list_ledgers(s, with_metadata=meta, bookie=bookieid))
+
+
+@app.command()
+def ledgermetadata(metadata: Metadata, ledgerid: LedgerId) -> None:
+    """Print a ledger's metadata."""
+    _run(metadata, lambda s: shell.ledger_metadata(s, ledgerid))
+
+
+@app.command()
+def readledger(
+    metadata: Metadata,
+    ledgerid: LedgerId,
+    first: Annotated[int, typer.Option("--firstentryid", "-fe", min=0)] = 0,
+    last: Annotated[int | None, typer.Option("--lastentryid", "-le", min=0)] = None,
+    msg: Annotated[bool, typer.Option("--msg", "-m", help="With each entry's bytes.")] = False,
+) -> None:
+    """Read a range of a ledger's entries."""
+    _run(metadata, lambda s: shell.read_ledger(s, ledgerid, first, last, with_body=msg))
+
+
+@app.command()
+def simpletest(
+    metadata: Metadata,
+    ensemble: Annotated[int, typer.Option("--ensemble", "-ensemble", "-e", min=1)] = 3,
+    write_quorum: Annotated[int, typer.Option("--writeQuorum", "-writeQuorum", "-w", min=1)] = 2,
+    ack_quorum: Annotated[int, typer.Option("--ackQuorum", "-ackQuorum", "-a", min=1)] = 2,
+    entries: Annotated[int, typer.Option("--numEntries", "-numEntries", "-n", min=1)] = 1000,
+) -> None:
+    """Write a ledger, read it back and delete it."""
+    _run(metadata, lambda s: shell.simple_test(s, ensemble, write_quorum, ack_quorum, entries))
+
+
+@app.command()
+def bookiesanity(
+    metadata: Metadata,
+    bookieid: BookieId,
+    entries: Annotated[int, typer.Option("--entries", "-entries", "-e", min=1)] = 10,
+) -> None:
+    """Write and read a ledger on one bookie alone."""
+    _run(metadata, lambda s: shell.bookie_sanity(s, bookieid, entries))
+
+
+@app.command()
+def recover(
+    metadata: Metadata,
+    bookie: Annotated[str, typer.Argument(help="The lost bookie.")],
+    dryrun: Annotated[bool, typer.Option("--dryrun", "-dryrun", help="Only say what would be moved.")] = False,
+) -> None:
+    """Copy what a lost bookie held to others."""
+    _run(metadata, lambda s: shell.recover(s, bookie, dry_run=dryrun))
+
+
+@app.command()
+def decommissionbookie(metadata: Metadata, bookieid: BookieId) -> None:
+    """Move everything off a stopped bookie, then forget it."""
+    _run(metadata, lambda s: shell.decommission(s, bookieid))
+
+
+@app.command("cookie_get")
+def cookie_get(metadata: Metadata, bookie: Annotated[str, typer.Argument()]) -> None:
+    """Print a bookie's cookie."""
+    _run(metadata, lambda s: shell.cookie_show(s, bookie))
+
+
+@app.command("cookie_delete")
+def cookie_delete(
+    metadata: Metadata,
+    bookie: Annotated[str, typer.Argument()],
+    force: Annotated[bool, typer.Option("--force", "-f", help="Do not ask.")] = False,
+) -> None:
+    """Delete a bookie's cookie: it may start with empty directories afterwards."""
+    if not force:
+        typer.confirm(f"Entries that only {bookie} holds are lost if it starts empty. Delete its cookie?", abort=True)
+    _run(metadata, lambda s: shell.cookie_delete(s, bookie))
+
+
+@app.command()
+def whoisauditor(metadata: Metadata) -> None:
+    """Say which bookie audits."""
+    _run(metadata, shell.who_is_auditor)
+
+
+@app.command()
+def listunderreplicated(metadata: Metadata) -> None:
+    """List ledgers that lack a copy."""
+    _run(metadata, shell.list_under_replicated)
+
+
+@app.command()
+def lostbookierecoverydelay(
+    metadata: Metadata,
+    get: Annotated[bool, typer.Option("--get", "-g")] = False,
+    set_s: Annotated[int | None, typer.Option("--set", "-s", min=0, help="Seconds.")] = None,
+) -> None:
+    """How long a lost bookie is waited for before its ledgers are copied."""
+    _run(metadata, lambda s: shell.lost_bookie_delay(s, None if get else set_s))
+
+
+@app.command()
+def autorecovery(
+    metadata: Metadata,
+    enable: Annotated[bool, typer.Option("--enable", "-enable", "-e")] = False,
+    disable: Annotated[bool, typer.Option("--disable", "-disable", "-d")] = False,
+) -> None:
+    """Switch repairs on or off, or say which."""
+    if enable and disable:
+        raise typer.BadParameter("--enable and --disable exclude each other")
+    _run(metadata, lambda s: shell.autorecovery(s, True if enable else False if disable else None))
+
+
+@app.command()
+def metaformat(
+    metadata: Metadata,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Do not ask.")] = False,
+) -> None:
+    """Forget every ledger and bookie."""
+    if not force:
+        typer.confirm(f"Every ledger in {metadata} and all that it holds is lost. Format?", abort=True)
+    _run(metadata, shell.format_metadata)
