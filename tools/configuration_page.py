@@ -36,6 +36,7 @@ use yet is accepted and named in the log ({unused} such keys); an unknown key is
 """
 
 TITLES = {
+    "security": "Security",
     "broker": "Broker",
     "admin": "Administration over HTTP",
     "managed_ledger": "Managed ledgers",

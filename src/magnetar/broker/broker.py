@@ -8,8 +8,11 @@ Assembles.
 import asyncio
 import errno
 import logging
+import ssl
 from collections.abc import Callable
 
+from magnetar.broker.auth.guard import Guard
+from magnetar.broker.auth.opening import open_authentication, open_tls
 from magnetar.broker.connection import Connection
 from magnetar.broker.dispatch.liveness import watch_liveness
 from magnetar.broker.namespaces import Namespaces
@@ -23,10 +26,12 @@ from magnetar.broker.session.session import Session
 from magnetar.broker.session.table import SERVED
 from magnetar.broker.topics import Topics
 from magnetar.config.broker import BrokerSettings
+from magnetar.config.security import SecuritySettings
 from magnetar.errors import CannotStart
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
+from magnetar.runtime.server_tls import watch_files
 from magnetar.runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -40,9 +45,13 @@ class Broker:
         managed_ledgers: ManagedLedgers,
         clock: WallClock,
         on_crash: Callable[[str, BaseException], None],
+        security: SecuritySettings | None = None,
     ) -> None:
+        security = security or SecuritySettings()
         self.settings = settings
         self.clock = clock
+        self.tls = open_tls(security)
+        self.guard = Guard(security, open_authentication(security, clock), store)
         self.namespaces = Namespaces(store)
         self.ownership = SoleOwnership(self.namespaces)
         self._store = store
@@ -57,7 +66,7 @@ class Broker:
         )
         self._budget = PublishBudget(settings.process_publish_bytes_max)
         self._connections: dict[Connection, Tasks] = {}
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._instance = 0
         self._names_made = 0
         self._on_crash = on_crash
@@ -71,24 +80,27 @@ class Broker:
         settings = self.settings
         stored = await self._store.put("/counters/producer-name/-", b"", sequential=True)
         self._instance = int(stored.path.rpartition("-")[2])
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(self._new_connection, settings.bind_address, settings.port)
-        except OSError as error:
-            raise self._cannot_listen(error) from error
-        port = self._server.sockets[0].getsockname()[1]
-        service_url = f"pulsar://{settings.advertised_address}:{port}"
+        security = self.guard.settings
+        service_url = f"pulsar://{settings.advertised_address}:{await self._listen(settings.port, None)}"
+        service_url_tls = web_url_tls = ""
+        if self.tls is not None:
+            self._tasks.start(watch_files(self.tls, security.tls_reload_check_s), "watch certificates")
+            if security.tls_port >= 0:
+                port = await self._listen(security.tls_port, self.tls.context)
+                service_url_tls = f"pulsar+ssl://{settings.advertised_address}:{port}"
+            if security.https_port >= 0:
+                web_url_tls = f"https://{settings.advertised_address}:{security.https_port}"
         web_url = f"http://{settings.advertised_address}:{settings.http_port}"
         await self.namespaces.initialize(settings.cluster_name, service_url, web_url)
-        self.ownership.own = Owner(service_url, web_url)
+        self.ownership.own = Owner(service_url, web_url, service_url_tls, web_url_tls)
         self._policy_upkeep.start()
         self._tasks.start(watch_liveness(self.topics.pumps, settings.liveness_check_interval_ms), "watch liveness")
         return service_url
 
     async def stop(self) -> None:
         """Take no new clients, close topics in order so that everything taken is stored, then let the clients go."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         self._policy_upkeep.close()
         await self.topics.close()
         self.policies.close()
@@ -98,6 +110,7 @@ class Broker:
         for tasks in list(self._connections.values()):
             await tasks.close()
         await self._tasks.close()
+        await self.guard.close()
 
     def new_producer_name(self) -> str:
         self._names_made += 1
@@ -123,8 +136,27 @@ class Broker:
         if tasks is not None and not self._tasks.is_closed:
             self._tasks.start(tasks.close(), "end session")
 
-    def _cannot_listen(self, error: OSError) -> CannotStart:
-        where = f"{self.settings.bind_address}:{self.settings.port}"
+    async def _listen(self, port: int, context: ssl.SSLContext | None) -> int:
+        loop, settings = asyncio.get_running_loop(), self.guard.settings
+        try:
+            if context is None:
+                server = await loop.create_server(self._new_connection, self.settings.bind_address, port)
+            else:
+                server = await loop.create_server(
+                    self._new_connection,
+                    self.settings.bind_address,
+                    port,
+                    ssl=context,
+                    ssl_handshake_timeout=settings.tls_handshake_timeout_ms / 1000,
+                )
+        except OSError as error:
+            raise self._cannot_listen(error, port) from error
+        self._servers.append(server)
+        taken: int = server.sockets[0].getsockname()[1]
+        return taken
+
+    def _cannot_listen(self, error: OSError, port: int) -> CannotStart:
+        where = f"{self.settings.bind_address}:{port}"
         if error.errno == errno.EADDRINUSE:
             return CannotStart(
                 f"Port {where} is in use by another process; choose another with --port (0 picks a free one)"

@@ -9,8 +9,8 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from magnetar.broker.publish_budget import ConnectionBudget, PublishBudget
 from magnetar.broker.session.session import Session
@@ -138,6 +138,12 @@ class Connection(asyncio.Protocol):
     def take_publish_bytes(self, size: int) -> None:
         if self.budget.take(size):
             self._adjust_reading()
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """What TLS verified of the client's certificate; None without one."""
+        found: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
+        return found or None
 
     def now_s(self) -> float:
         return self._loop.time()

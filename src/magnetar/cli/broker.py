@@ -41,7 +41,7 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None]) -> int:
             client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
             opened.push_async_callback(tasks.close)
             managed_ledgers = ManagedLedgers(store, client.ledgers, clock, tasks, settings.managed_ledger)
-            broker = Broker(settings.broker, store, managed_ledgers, clock, process.fail)
+            broker = Broker(settings.broker, store, managed_ledgers, clock, process.fail, settings.security)
             url = await broker.start()
             opened.push_async_callback(broker.stop)
             policies = Policies(store, settings.broker, settings.managed_ledger)

@@ -23,10 +23,13 @@ from magnetar.config.policy_keys import POLICY_KEYS
 from magnetar.config.publish_keys import PUBLISH_KEYS
 from magnetar.config.pulsar_keys import PULSAR_KEYS
 from magnetar.config.runtime import RuntimeSettings
+from magnetar.config.security import SecuritySettings
+from magnetar.config.security_keys import SECURITY_CAUTIONS, SECURITY_KEYS
 from magnetar.config.values import Value, Whole, value_of_type
 
 OWNERS: Final[dict[str, type]] = {
     "broker": BrokerSettings,
+    "security": SecuritySettings,
     "admin": AdminSettings,
     "managed_ledger": ManagedLedgerSettings,
     "ledger": LedgerSettings,
@@ -70,6 +73,7 @@ ORDERS: Final[tuple[Order, ...]] = (
 
 # Allowed, but someone should say so aloud.
 CAUTIONS: Final[dict[tuple[str, object], str]] = {
+    **SECURITY_CAUTIONS,
     (
         "journalSyncData",
         False,
@@ -82,8 +86,11 @@ def _kind(field: str, annotation: object) -> Value:
     return Whole(1) if annotation is int and field.endswith("_max") else value_of_type(annotation)
 
 
+_UPSTREAM_KEYS: Final = (*PULSAR_KEYS, *PUBLISH_KEYS, *POLICY_KEYS, *SECURITY_KEYS, *BOOKKEEPER_KEYS)
+
+
 def _own_keys() -> tuple[Key, ...]:
-    described = {(key.owner, key.field) for key in (*PULSAR_KEYS, *PUBLISH_KEYS, *POLICY_KEYS, *BOOKKEEPER_KEYS)}
+    described = {(key.owner, key.field) for key in _UPSTREAM_KEYS}
     return tuple(
         Key(name, owner, field.name, _kind(field.name, field.type), OWN_MEANINGS.get(name, ""))
         for owner, settings in OWNERS.items()
@@ -93,4 +100,4 @@ def _own_keys() -> tuple[Key, ...]:
     )
 
 
-KEYS: Final[tuple[Key, ...]] = (*PULSAR_KEYS, *PUBLISH_KEYS, *POLICY_KEYS, *BOOKKEEPER_KEYS, *_own_keys())
+KEYS: Final[tuple[Key, ...]] = (*_UPSTREAM_KEYS, *_own_keys())

@@ -25,6 +25,7 @@ from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.config.metadata import MetadataSettings
 from magnetar.config.properties import FILE_CHARACTERS_MAX, parse_properties
 from magnetar.config.runtime import RuntimeSettings
+from magnetar.config.security import SecuritySettings
 from magnetar.config.values import KEEP_DEFAULT
 from magnetar.errors import BadSetting
 
@@ -56,6 +57,7 @@ class Settings:
     """All owners' settings. The assembler hands each owner its own part and nothing else."""
 
     broker: BrokerSettings
+    security: SecuritySettings
     admin: AdminSettings
     managed_ledger: ManagedLedgerSettings
     ledger: LedgerSettings

@@ -99,7 +99,9 @@ class Standalone:
                 settings.ledger,
             )
             managed_ledgers = ManagedLedgers(store, ledgers, clock, tasks, settings.managed_ledger)
-            broker = Broker(settings.broker, store, managed_ledgers, clock, lambda _, error: on_failed(error))
+            broker = Broker(
+                settings.broker, store, managed_ledgers, clock, lambda _, error: on_failed(error), settings.security
+            )
             standalone = cls(broker, store, storage, opened.pop_all())
             if metrics is not None:
                 policies = Policies(store, settings.broker, settings.managed_ledger)

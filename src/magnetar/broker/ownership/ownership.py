@@ -14,6 +14,9 @@ from magnetar.names import TopicName
 class Owner(NamedTuple):
     service_url: str
     web_url: str
+    # Empty without TLS.
+    service_url_tls: str = ""
+    web_url_tls: str = ""
 
 
 class SoleOwnership:

@@ -5,6 +5,7 @@ Carries.
 """
 
 import magnetar
+from magnetar.broker.session.authenticate import authenticate
 from magnetar.broker.session.session import Session
 from magnetar.errors import BadCommand
 from magnetar.wire import commands
@@ -13,14 +14,22 @@ from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 
 def on_connect(session: Session, connect: pb.CommandConnect) -> None:
-    if session.is_connected:
+    if session.is_connecting:
         raise BadCommand("CONNECT came twice")
-    session.is_connected = True
+    session.is_connecting = True
     session.protocol_version = commands.agreed_version(connect.protocol_version)
     session.client_version = connect.client_version
     session.shows_broker_metadata = (
         session.broker.settings.expose_broker_metadata and connect.feature_flags.supports_broker_entry_metadata
     )
+    if session.broker.guard.is_authenticating:
+        session.start(authenticate(session, connect, lambda: _welcome(session)), "CONNECT")
+    else:
+        _welcome(session)
+
+
+def _welcome(session: Session) -> None:
+    session.is_connected = True
     features = pb.FeatureFlags(
         supports_topic_watchers=True, supports_get_partitioned_metadata_without_auto_creation=True
     )

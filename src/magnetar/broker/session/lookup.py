@@ -30,6 +30,7 @@ async def lookup(session: Session, request: pb.CommandLookupTopic) -> None:
         pb.CommandLookupTopicResponse(
             request_id=request.request_id,
             brokerServiceUrl=owner.service_url,
+            brokerServiceUrlTls=owner.service_url_tls or None,
             authoritative=True,
             response=pb.CommandLookupTopicResponse.Connect,
         ),

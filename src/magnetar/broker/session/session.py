@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf.message import Message
 
+from magnetar.broker.auth.authenticator import Principal
 from magnetar.broker.closed_producers import ClosedProducers
 from magnetar.broker.consumer import Consumer, Delivery
 from magnetar.broker.producer import Producer
@@ -111,6 +112,11 @@ class Session:
         self.list_turn = asyncio.Lock()
         self.consumers: dict[int, OpenConsumer | None] = {}
         self.is_connected = False
+        # Who this is; None while nobody is asked.
+        self.principal: Principal | None = None
+        # Set while the client is asked to renew its credentials.
+        self.renewal: asyncio.Future[bytes] | None = None
+        self.is_connecting = False
         self.protocol_version = 0
         self.client_version = ""
         self.shows_broker_metadata = False
@@ -139,6 +145,10 @@ class Session:
             raise
         except MagnetarError as error:
             self.refuse(command, error)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run something beside the commands; it ends with the session."""
+        self._tasks.start(work, name)
 
     def on_connection_lost(self) -> None:
         for opening in list(self.opening_producers.values()):
@@ -257,7 +267,9 @@ class Session:
 
     async def _run(self, serve: Callable[["Session", Any], Coroutine[Any, Any, None]], command: pb.BaseCommand) -> None:
         try:
-            await serve(self, commands.body_of(command))
+            asked = commands.body_of(command)
+            await self.broker.guard.check_command(self.principal, command.type, asked)
+            await serve(self, asked)
         except PeerFault as error:
             self.connection.close_for(error)
         except MagnetarError as error:

@@ -9,12 +9,13 @@ Decides.
 from collections.abc import Mapping
 from typing import Final
 
-from magnetar.broker.session import connect, consume, lists, lookup, produce, schemas
+from magnetar.broker.session import authenticate, connect, consume, lists, lookup, produce, schemas
 from magnetar.broker.session.session import Serving
 from magnetar.wire.proto.pulsar_api_pb2 import BaseCommand
 
 SERVED: Final[Mapping[int, Serving]] = {
     BaseCommand.CONNECT: Serving(hot=connect.on_connect),
+    BaseCommand.AUTH_RESPONSE: Serving(hot=authenticate.on_auth_response),
     BaseCommand.PING: Serving(hot=connect.on_ping),
     BaseCommand.PONG: Serving(hot=connect.on_pong),
     BaseCommand.PARTITIONED_METADATA: Serving(cold=lookup.partitioned_metadata),

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard of a broker: identifies who comes and is asked before anything is done, by the binary protocol and by
+administration alike.
+
+Without authentication everyone may do everything. Records of tenants and namespaces are cached and kept right by a
+watch, so that a permission that was granted or revoked holds for the next request.
+Carries.
+"""
+
+import json
+from typing import Any
+
+from google.protobuf.message import Message
+
+from magnetar.broker.auth.authentication import Authentication
+from magnetar.broker.auth.authenticator import Credentials, Identity, Principal
+from magnetar.broker.auth.command_rules import questions
+from magnetar.broker.auth.grants import Grants, Need, Record, Target
+from magnetar.config.security import SecuritySettings
+from magnetar.errors import BadSetting, DamagedRecord, NotAuthenticated, NotAuthorized
+from magnetar.metadata.cache import RecordCache
+from magnetar.metadata.store import MetadataStore
+from magnetar.names import POLICIES_ROOT, tenant_path
+
+
+class Guard:
+    def __init__(self, settings: SecuritySettings, authentication: Authentication | None, store: MetadataStore) -> None:
+        if settings.authorization_enabled and authentication is None:
+            raise BadSetting("authorizationEnabled=true needs authenticationEnabled=true: without it nobody has a role")
+        self.settings = settings
+        self._authentication = authentication
+        self._records: RecordCache[dict[str, Any]] | None = None
+        if settings.authorization_enabled:
+            self._records = RecordCache(store, POLICIES_ROOT, decode=_decode, encode=_encode)
+
+    @property
+    def is_authenticating(self) -> bool:
+        return self._authentication is not None
+
+    async def close(self) -> None:
+        if self._records is not None:
+            self._records.close()
+        if self._authentication is not None:
+            await self._authentication.close()
+
+    # --- who ----------------------------------------------------------------------------------------
+
+    async def identify(self, method: str, credentials: Credentials) -> Identity:
+        assert self._authentication is not None
+        return await self._authentication.identify(method, credentials)
+
+    def methods(self) -> tuple[str, ...]:
+        return self._authentication.methods if self._authentication is not None else ()
+
+    def principal(self, role: str, original: str) -> Principal:
+        """Whom requests are for. Only a proxy may speak for another, and it must say for whom."""
+        if role in self.settings.proxy_roles:
+            if not original:
+                raise NotAuthorized("A proxy must say for whom it speaks")
+            if original in self.settings.proxy_roles:
+                raise NotAuthorized("A proxy cannot speak for a proxy")
+            return Principal(role, original)
+        if original and original != role:
+            raise NotAuthorized("Only a proxy may speak for another role")
+        return Principal(role)
+
+    # --- what ---------------------------------------------------------------------------------------
+
+    async def check_command(self, principal: Principal | None, kind: int, command: Message) -> None:
+        """NotAuthorized when the sender may not have this command carried out."""
+        if self._records is None:
+            return
+        for need, target in questions(kind, command):
+            await self.require(principal, need, target)
+
+    async def require(self, principal: Principal | None, need: Need, target: Target) -> None:
+        """NotAuthenticated without a principal where one is needed; NotAuthorized when one of its roles may not."""
+        if self._authentication is None or need is Need.NOTHING:
+            return
+        if principal is None:
+            raise NotAuthenticated("Authentication required")
+        if self._records is None:
+            return
+        grants = await self._grants(self._records, target)
+        for role in principal.roles:
+            if role not in self.settings.super_user_roles and not grants.allow(role, need, target):
+                raise NotAuthorized(f"Role {principal} is not allowed to {need.value} {target}")
+
+    async def _grants(self, records: RecordCache[dict[str, Any]], target: Target) -> Grants:
+        tenant = await self._record(records, tenant_path(target.tenant)) if target.tenant else None
+        namespace = None
+        if target.namespace is not None:
+            namespace = await self._record(records, target.namespace.policies_path)
+        return Grants(tenant, namespace, self.settings.authorization_wildcards)
+
+    @staticmethod
+    async def _record(records: RecordCache[dict[str, Any]], path: str) -> Record | None:
+        kept = await records.get(path)
+        return None if kept is None else kept.value
+
+
+def _decode(value: bytes) -> dict[str, Any]:
+    try:
+        decoded = json.loads(value or b"{}")
+    except ValueError as error:
+        raise DamagedRecord(f"A record of permissions is not JSON: {error}") from error
+    if not isinstance(decoded, dict):
+        raise DamagedRecord("A record of permissions is not a JSON object")
+    return decoded
+
+
+def _encode(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode()

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the doors of a broker can be told: who is let in, who may do what, and what is encrypted on the way.
+
+Decides.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SecuritySettings:
+    authentication_enabled: bool = False
+    # token, basic, tls, or the names of Pulsar's provider classes.
+    authentication_providers: tuple[str, ...] = ()
+    # The role of clients without credentials; empty: they are refused.
+    anonymous_role: str = ""
+    refresh_check_s: int = 60
+
+    authorization_enabled: bool = False
+    super_user_roles: tuple[str, ...] = ()
+    # Roles that may speak for others: both the proxy and the one it speaks for must be allowed.
+    proxy_roles: tuple[str, ...] = ()
+    authorization_wildcards: bool = False
+    metrics_authenticated: bool = False
+
+    # A path, file:///path, data:;base64,… or the key itself in base64.
+    token_secret_key: str = field(default="", repr=False)
+    token_public_key: str = ""
+    token_role_claim: str = "sub"
+    token_audience_claim: str = ""
+    token_audience: str = ""
+    token_skew_s: int = 0
+    # Users and hashes as `htpasswd` writes them: a path, file:///path or data:;base64,…
+    basic_users: str = field(default="", repr=False)
+    # Passwords that proved right and need no hashing again, at one time.
+    basic_proven_max: int = 1_000
+
+    # -1: none.
+    tls_port: int = -1
+    https_port: int = -1
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    # Authorities whose client certificates are believed.
+    tls_trust_file: str = ""
+    tls_client_certificate_required: bool = False
+    # Certificates of unknown authorities are let in; they give nobody a role.
+    tls_allow_insecure: bool = False
+    tls_ciphers: str = ""
+    tls_protocols: tuple[str, ...] = ("TLSv1.3", "TLSv1.2")
+    tls_reload_check_s: int = 300
+    # How long a client may take for the TLS handshake.
+    tls_handshake_timeout_ms: int = 10_000

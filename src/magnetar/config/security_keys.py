@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulsar's keys about authentication, authorization and TLS.
+
+Decides.
+"""
+
+from typing import Final
+
+from magnetar.config.key import Key, rows
+from magnetar.config.values import Flag, Text, TextList, Whole
+
+_OPTIONAL_PORT: Final = Whole(-1, 65_535)
+_ROLE: Final = Text(255)
+
+SECURITY_KEYS: Final[tuple[Key, ...]] = (
+    *rows(
+        "security",
+        ("authenticationEnabled", "authentication_enabled", Flag(), "Clients must say who they are."),
+        (
+            "authenticationProviders",
+            "authentication_providers",
+            TextList(20),
+            "Ways to prove it: token, basic, tls, or the names of Pulsar's provider classes.",
+        ),
+        ("anonymousUserRole", "anonymous_role", _ROLE, "Role of clients without credentials; empty: they are refused."),
+        (
+            "authenticationRefreshCheckSeconds",
+            "refresh_check_s",
+            Whole(1, 86_400),
+            "Time for a client to renew credentials that ran out.",
+        ),
+        ("authorizationEnabled", "authorization_enabled", Flag(), "Roles need permissions for what they do."),
+        ("superUserRoles", "super_user_roles", TextList(), "Roles that may do everything."),
+        ("proxyRoles", "proxy_roles", TextList(), "Roles that may speak for others."),
+        (
+            "authorizationAllowWildcardsMatching",
+            "authorization_wildcards",
+            Flag(),
+            "Permissions may name roles by a * at their start or end.",
+        ),
+        ("authenticateMetricsEndpoint", "metrics_authenticated", Flag(), "/metrics asks for credentials too."),
+        ("tokenPublicKey", "token_public_key", Text(16_384), "Public key that tokens are checked with."),
+        ("tokenAuthClaim", "token_role_claim", Text(255), "Claim of a token that names the role."),
+        ("tokenAudienceClaim", "token_audience_claim", Text(255), "Claim of a token that names its audience."),
+        ("tokenAudience", "token_audience", Text(255), "Audience that a token must be for."),
+        ("tokenAllowedClockSkewSeconds", "token_skew_s", Whole(0, 3600), "Clocks may differ by this."),
+        ("brokerServicePortTls", "tls_port", _OPTIONAL_PORT, "Port of the binary protocol over TLS; -1: none."),
+        ("webServicePortTls", "https_port", _OPTIONAL_PORT, "Port of admin REST over TLS; -1: none."),
+        ("tlsCertificateFilePath", "tls_certificate_file", Text(), "Certificate of this broker, PEM."),
+        ("tlsKeyFilePath", "tls_key_file", Text(), "Private key of that certificate, PEM."),
+        ("tlsTrustCertsFilePath", "tls_trust_file", Text(), "Authorities whose client certificates are believed, PEM."),
+        (
+            "tlsRequireTrustedClientCertOnConnect",
+            "tls_client_certificate_required",
+            Flag(),
+            "Clients without a certificate are refused in the handshake.",
+        ),
+        (
+            "tlsAllowInsecureConnection",
+            "tls_allow_insecure",
+            Flag(),
+            "Client certificates are not asked for: those of unknown authorities get in, and give nobody a role.",
+        ),
+        ("tlsCiphers", "tls_ciphers", Text(), "Ciphers of TLS 1.2, as OpenSSL names them."),
+        ("tlsProtocols", "tls_protocols", TextList(2), "TLSv1.3, TLSv1.2 or both."),
+        (
+            "tlsCertRefreshCheckDurationSec",
+            "tls_reload_check_s",
+            Whole(1, 86_400),
+            "How often changed certificate files are looked for.",
+        ),
+    ),
+    Key(
+        "tokenSecretKey",
+        "security",
+        "token_secret_key",
+        Text(16_384),
+        "Secret key that tokens are checked with: a path, file:///path or data:;base64,… URL.",
+        secret=True,
+    ),
+    Key(
+        "basicAuthConf",
+        "security",
+        "basic_users",
+        Text(65_536),
+        "Users and hashes as htpasswd writes them: a path, file:///path or data:;base64,… URL.",
+        secret=True,
+    ),
+)
+
+# Allowed, but someone should say so aloud.
+SECURITY_CAUTIONS: Final[dict[tuple[str, object], str]] = {
+    ("tlsAllowInsecureConnection", True): "client certificates prove nothing: use it for tests only",
+}
