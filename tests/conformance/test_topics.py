@@ -32,14 +32,18 @@ def client(standalone: StandaloneProcess) -> Generator[pulsar.Client, None, None
 
 
 def list_topics(
-    raw: RawClient, mode: int = 0, pattern: str | None = None, topics_hash: str | None = None
+    raw: RawClient,
+    mode: int = 0,
+    pattern: str | None = None,
+    topics_hash: str | None = None,
+    namespace: str = "public/default",
 ) -> pb.CommandGetTopicsOfNamespaceResponse:
     request_id = raw.request_id()
     raw.say(
         Type.GET_TOPICS_OF_NAMESPACE,
         pb.CommandGetTopicsOfNamespace(
             request_id=request_id,
-            namespace="public/default",
+            namespace=namespace,
             mode=mode,  # type: ignore[arg-type]
             topics_pattern=pattern,
             topics_hash=topics_hash,
@@ -119,6 +123,8 @@ def test_lists_by_mode_pattern_and_hash(client: pulsar.Client, standalone: Stand
         assert (filtered.filtered, filtered.changed) == (True, True)
         same = list_topics(raw, pattern="public/default/list-[ab]", topics_hash=filtered.topics_hash)
         assert (list(same.topics), same.changed) == ([], False)
+        nowhere = list_topics(raw, namespace="public/nowhere")
+        assert (list(nowhere.topics), nowhere.topics_hash) == ([], hash_of([])), "as the official broker answers"
         long = list_topics(raw, pattern="public/default/list-a" + "|x" * 100)
         assert not long.filtered, "too long for the broker: the client filters"
         assert len(long.topics) == len(stored.topics)

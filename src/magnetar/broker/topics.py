@@ -26,7 +26,7 @@ from magnetar.broker.topic_directory import TopicDirectory
 from magnetar.broker.topic_list import ListMode, is_system_topic
 from magnetar.broker.topic_watches import TopicWatches
 from magnetar.config.broker import BrokerSettings
-from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicBusy, TopicExists
+from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicBusy, TopicExists, TopicNotFound
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import NamespaceName, TopicName
@@ -54,7 +54,7 @@ class Topics:
         self._tasks = tasks
         self.policies = policies or Policies(store, settings, managed_ledgers.settings)
         self.directory = TopicDirectory(namespaces, managed_ledgers, settings, self.policies)
-        self.watches = TopicWatches(store, tasks, read=self.names, exists=self.directory.exists)
+        self.watches = TopicWatches(store, tasks, read=self.visible_names, exists=self.directory.exists)
         self.dispatch = DispatchMemory()
         self._loaded: dict[TopicName, Topic] = {}
         self._in_memory: dict[TopicName, NonPersistentTopic] = {}
@@ -127,6 +127,15 @@ class Topics:
         """The users' topics of a namespace: those that are stored, partitions included, and those in memory alone."""
         in_memory = [name for name in self._in_memory if name.namespace == namespace]
         return await self.directory.names(namespace, mode, in_memory)
+
+    async def visible_names(
+        self, namespace: NamespaceName, mode: ListMode = ListMode.PERSISTENT
+    ) -> Sequence[TopicName]:
+        """As `names`; a namespace that does not exist has no topics, which is what clients are told."""
+        try:
+            return await self.names(namespace, mode)
+        except TopicNotFound:
+            return ()
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
         """Partition count for a client that wants to use a topic; 0 for one that is not partitioned."""

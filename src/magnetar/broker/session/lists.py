@@ -21,7 +21,7 @@ async def topics_of_namespace(session: Session, request: pb.CommandGetTopicsOfNa
 
 
 async def _answer_list(session: Session, request: pb.CommandGetTopicsOfNamespace, namespace: NamespaceName) -> None:
-    topics = await session.broker.topics.names(namespace, ListMode(request.mode))
+    topics = await session.broker.topics.visible_names(namespace, ListMode(request.mode))
     is_filtered = 0 < len(request.topics_pattern) <= session.broker.settings.topic_pattern_characters_max
     names = await matching(TopicPattern(request.topics_pattern), topics) if is_filtered else list(map(str, topics))
     topics_hash = hash_of(names)

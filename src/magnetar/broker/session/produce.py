@@ -7,6 +7,7 @@ Carries.
 
 import asyncio
 
+from magnetar.broker.deduplication import NO_SEQUENCE
 from magnetar.broker.policies.admission import check_producer
 from magnetar.broker.producer import AccessMode, Producer
 from magnetar.broker.publish_budget import MESSAGE_OVERHEAD_BYTES
@@ -63,7 +64,12 @@ async def _open(session: Session, request: pb.CommandProducer, opening: OpeningP
         opening.on_abandoned = lambda: topic.forget_waiting_producer(producer)
         session.answer(
             pb.BaseCommand.PRODUCER_SUCCESS,
-            pb.CommandProducerSuccess(request_id=request.request_id, producer_name=producer.name, producer_ready=False),
+            pb.CommandProducerSuccess(
+                request_id=request.request_id,
+                producer_name=producer.name,
+                last_sequence_id=NO_SEQUENCE,
+                producer_ready=False,
+            ),
         )
 
     await topic.add_producer(producer, on_waiting)
@@ -179,6 +185,10 @@ def _on_unusual_send(session: Session, data: bytes, payload: bytes) -> None:
         )
     except MagnetarError as error:
         _refuse_send(session, send.producer_id, send.sequence_id, size, error)
+
+
+def on_empty_send(session: Session, send: pb.CommandSend) -> None:
+    raise BadCommand(f"SEND of producer {send.producer_id} came without a message")
 
 
 def _on_stray_send(session: Session, producer_id: int) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SERVED: every command that this broker serves, and who serves it.
 
-SEND is not here: it is the one command with a body, and goes straight to `produce.on_send`. A command of the
+SEND is the one command with a body, and goes straight to `produce.on_send`; without a body it comes here. A command of the
 protocol that a client may send and that is not here gets the refusal its client waits for.
 Decides.
 """
@@ -23,6 +23,7 @@ SERVED: Final[Mapping[int, Serving]] = {
     BaseCommand.GET_TOPICS_OF_NAMESPACE: Serving(cold=lists.topics_of_namespace),
     BaseCommand.WATCH_TOPIC_LIST: Serving(cold=lists.watch_topic_list),
     BaseCommand.WATCH_TOPIC_LIST_CLOSE: Serving(cold=lists.watch_topic_list_close),
+    BaseCommand.SEND: Serving(hot=produce.on_empty_send),
     BaseCommand.PRODUCER: Serving(cold=produce.open_producer),
     BaseCommand.CLOSE_PRODUCER: Serving(cold=produce.close_producer),
     BaseCommand.SUBSCRIBE: Serving(cold=consume.subscribe),
