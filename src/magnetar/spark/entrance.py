@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a program gets in: register the data source in a session, or have a session made.
+
+Assembles.
+"""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from magnetar.spark.source import PulsarDataSource
+
+# Filters reach a Python data source only if this is on, and a source that takes them is refused if it is off.
+_PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("pulsar")` known to a session."""
+    spark.conf.set(_PUSH_DOWN, "true")
+    spark.dataSource.register(PulsarDataSource)
+
+
+def session(name: str = "magnetar", *, master: str = "local[*]", **settings: str) -> SparkSession:
+    """A session with everything registered; `settings` are Spark's, with `_` for `.` (`spark_ui_enabled="false"`)."""
+    # Workers run this very Python, which has what is imported here; Spark would take the first on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).master(master)
+    # Offsets and metadata are in UTC, and so are results.
+    for key, value in {"spark_sql_session_timeZone": "UTC", **settings}.items():
+        builder = builder.config(key.replace("_", "."), value)
+    made = builder.getOrCreate()
+    register(made)
+    return made

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sink's log says: which staged messages are a batch's, and whether they are published.
+
+The first manifest for a batch decides; a replay that finds one ignores what it staged itself. Sequence ids belong to a
+target and come from the order of the staged messages, never from the order of rows or from Spark's partitions. The
+last record alone holds everything that the next batch needs.
+Decides.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from magnetar.errors import DamagedRecord
+from magnetar.spark.offsets import Place
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAttempt:
+    """What one task attempt staged: under which producer name, where, how much for each target, and its checksum."""
+
+    producer: str
+    first: Place
+    last: Place
+    counts: Mapping[str, int]
+    checksum: int
+
+    @property
+    def messages(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a batch's messages go: the first sequence id, how many, and the topic's end when it was decided."""
+
+    first_sequence: int
+    messages: int
+    end: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    batch: int
+    is_done: bool
+    attempts: tuple[StagedAttempt, ...] = ()
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    # The next sequence id of every target that this sink has ever written to.
+    next_sequences: Mapping[str, int] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        written = {
+            "format": FORMAT,
+            "batch": self.batch,
+            "state": "done" if self.is_done else "decided",
+            "attempts": [
+                [one.producer, str(one.first), str(one.last), dict(sorted(one.counts.items())), one.checksum]
+                for one in self.attempts
+            ],
+            "targets": {
+                topic: [one.first_sequence, one.messages, str(one.end)] for topic, one in sorted(self.targets.items())
+            },
+            "next": dict(sorted(self.next_sequences.items())),
+        }
+        return json.dumps(written, separators=(",", ":")).encode()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> "Manifest":
+        """Raises DamagedRecord."""
+        try:
+            found = json.loads(data)
+            if found["format"] != FORMAT:
+                raise DamagedRecord(f"a sink's log has format {found['format']}; this version reads {FORMAT}")
+            return Manifest(
+                int(found["batch"]),
+                found["state"] == "done",
+                tuple(
+                    StagedAttempt(name, Place.parse(first), Place.parse(last), counts, checksum)
+                    for name, first, last, counts, checksum in found["attempts"]
+                ),
+                {
+                    topic: Target(first, messages, Place.parse(end))
+                    for topic, (first, messages, end) in found["targets"].items()
+                },
+                found["next"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedRecord(f"a record of a sink's log cannot be read: {error}") from error
+
+    def done(self) -> "Manifest":
+        return Manifest(self.batch, True, (), {}, self.next_sequences)
+
+    @property
+    def first(self) -> Place:
+        return min((one.first for one in self.attempts), key=lambda place: place.order)
+
+    @property
+    def last(self) -> Place:
+        return max((one.last for one in self.attempts), key=lambda place: place.order)
+
+
+def decide(
+    previous: Manifest | None, batch: int, attempts: Sequence[StagedAttempt], ends: Mapping[str, Place]
+) -> Manifest:
+    """The manifest of a new batch. `ends`: where each target ends now."""
+    used = tuple(sorted((one for one in attempts if one.messages), key=lambda one: one.producer))
+    totals: dict[str, int] = {}
+    for one in used:
+        for topic, count in one.counts.items():
+            totals[topic] = totals.get(topic, 0) + count
+    following = dict(previous.next_sequences) if previous is not None else {}
+    targets = {}
+    for topic in sorted(totals):
+        first = following.get(topic, 0)
+        targets[topic] = Target(first, totals[topic], ends[topic])
+        following[topic] = first + totals[topic]
+    return Manifest(batch, False, used, targets, following)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data source `pulsar` as Spark sees it: from options to columns, readers and writers.
+
+Spark makes one in each process that it needs one in; making it connects nothing.
+Assembles.
+"""
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
+
+from magnetar.client.schema_info import BYTES_INFO, SchemaInfo, SchemaType
+from magnetar.errors import BadSetting
+from magnetar.spark.cluster import cluster
+from magnetar.spark.columns import columns_of
+from magnetar.spark.options import SourceOptions, sink_options, source_options
+from magnetar.spark.reader import PulsarReader
+from magnetar.spark.stream_reader import PulsarStreamReader
+from magnetar.spark.stream_writer import PulsarStreamWriter
+from magnetar.spark.values import sides_of
+from magnetar.spark.writer import PulsarWriter
+
+
+class PulsarDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "pulsar"
+
+    def _source(self, *, streaming: bool) -> SourceOptions:
+        return source_options(dict(self.options), streaming=streaming)
+
+    def schema(self) -> spark.StructType:
+        # Options of streams and batches differ in defaults only, none of which the columns depend on.
+        options = self._source(streaming=False)
+        info = topic_schema(options)
+        return columns_of(sides_of(info) or info, options.metadata, options.bad_rows, options.columns)
+
+    def reader(self, schema: spark.StructType) -> PulsarReader:
+        options = self._source(streaming=False)
+        return PulsarReader(options, schema, topic_schema(options))
+
+    def streamReader(self, schema: spark.StructType) -> PulsarStreamReader:
+        options = self._source(streaming=True)
+        return PulsarStreamReader(options, schema, topic_schema(options))
+
+    def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceArrowWriter:
+        _refuse_overwriting(overwrite)
+        return PulsarWriter(sink_options(dict(self.options), streaming=False), schema)
+
+    def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return PulsarStreamWriter(sink_options(dict(self.options), streaming=True), schema)
+
+
+def _refuse_overwriting(overwrite: bool) -> None:
+    if overwrite:
+        raise BadSetting("a topic is appended to, never overwritten: use mode('append')")
+
+
+def topic_schema(options: SourceOptions) -> SchemaInfo:
+    """The schema that columns are made from: the one given, or that of the first topic."""
+    if options.schema_type is not None:
+        return given_schema(options.schema_type, options.schema_definition)
+    here = cluster(options.connection)
+    topics = here.run(here.partitions_of(options.topics))
+    return here.run(here.schema_of(topics[0])) if topics else BYTES_INFO
+
+
+def given_schema(kind: str, definition: str | None) -> SchemaInfo:
+    """A schema by the name of its type, with a definition where the type needs one. Raises BadSetting."""
+    try:
+        found = SchemaType[kind.upper()]
+    except KeyError:
+        raise BadSetting(f"option schemaType is {kind!r}, which is no type of schema") from None
+    if found in (SchemaType.AVRO, SchemaType.JSON):
+        try:
+            written: object = json.loads(definition or "")
+        except ValueError:
+            raise BadSetting(f"schemaType={kind} needs an Avro record as schemaDefinition") from None
+        name = written.get("name", "") if isinstance(written, Mapping) else ""
+        return SchemaInfo(found, name, (definition or "").encode())
+    return SchemaInfo(found, kind)

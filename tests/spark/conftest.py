@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Spark session and one standalone for the whole run; a topic of its own for each test."""
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from magnetar import spark as magnetar_spark
+from magnetar.blocking import Client
+from tests.processes import StandaloneProcess
+
+
+@pytest.fixture(scope="session")
+def spark(needs: Callable[[str, str], str]) -> Iterator[SparkSession]:
+    needs("java", "Spark needs Java 17 or newer: apt install openjdk-17-jre-headless, or set JAVA_HOME")
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    made = magnetar_spark.session(
+        "tests",
+        master="local[2,4]",
+        spark_ui_enabled="false",
+        spark_sql_shuffle_partitions="2",
+        spark_driver_bindAddress="127.0.0.1",
+        spark_driver_memory="1g",
+    )
+    made.sparkContext.setLogLevel("ERROR")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
+    directory = tmp_path_factory.mktemp("standalone")
+    config = directory / "broker.conf"
+    config.write_text("brokerDeduplicationEnabled=true\n")
+    with StandaloneProcess(directory, "--config", str(config)) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def client(standalone: StandaloneProcess) -> Iterator[Client]:
+    with Client(standalone.service_url) as made:
+        yield made
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    name = re.sub(r"\W+", "-", request.node.name)
+    return f"persistent://public/default/{name}-{next(_numbers)}"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DataFrames written to topics: everything once, however often Spark runs a batch."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark import RDD
+from pyspark.sql import DataFrame, SparkSession
+
+from magnetar.blocking import Client
+from tests.processes import StandaloneProcess
+from tests.spark.test_batch_source import publish, read
+from tests.spark.test_stream_source import LIMIT_S, stream
+
+
+def write(frame: DataFrame, standalone: StandaloneProcess, topic: str, **options: str) -> None:
+    writer = frame.write.format("pulsar").mode("append").option("service.url", standalone.service_url)
+    for name, value in options.items():
+        writer = writer.option(name, value)
+    writer.option("topic", topic).save()
+
+
+def values(spark: SparkSession, standalone: StandaloneProcess, topic: str) -> Counter[bytes]:
+    return Counter(bytes(row["value"]) for row in read(spark, standalone, topic).select("value").collect())
+
+
+@pytest.mark.feature("F-SPK-06", "F-SPK-01")
+def test_a_batch_is_written_once_and_again_only_under_another_id(
+    spark: SparkSession, standalone: StandaloneProcess, topic: str
+) -> None:
+    frame = spark.range(1_000).selectExpr(
+        "cast(cast(id as string) as binary) as value",
+        "concat('k', id % 5) as __key",
+        "map('id', cast(id as string)) as __messageProperties",
+    )
+    write(frame, standalone, topic, writeId="first")
+    write(frame, standalone, topic, writeId="first")
+    expected = Counter(str(number).encode() for number in range(1_000))
+    assert values(spark, standalone, topic) == expected
+    write(frame, standalone, topic)
+    assert values(spark, standalone, topic) == expected + expected
+    row = read(spark, standalone, topic).where("value = cast('7' as binary)").first()
+    assert row is not None
+    assert bytes(row["__key"]) == b"k2"
+    assert row["__messageProperties"] == {"id": "7"}
+
+
+@pytest.mark.feature("F-SPK-06")
+def test_a_task_that_fails_and_is_tried_again_leaves_nothing_twice(
+    spark: SparkSession, standalone: StandaloneProcess, topic: str, tmp_path: Path
+) -> None:
+    mark = tmp_path / "failed"
+
+    def fail_once(rows: Iterable[int]) -> Iterator[int]:
+        for count, row in enumerate(rows):
+            if count == 300 and not mark.exists():
+                mark.touch()
+                raise RuntimeError("the first attempt ends here")
+            yield row
+
+    rows: RDD[int] = spark.sparkContext.parallelize(range(1_000), 2).mapPartitions(fail_once)
+    frame = rows.map(lambda number: (str(number).encode(),)).toDF("value binary")
+    write(frame, standalone, topic)
+    assert mark.exists()
+    assert values(spark, standalone, topic) == Counter(str(number).encode() for number in range(1_000))
+
+
+@pytest.mark.feature("F-SPK-06", "F-SPK-02")
+def test_a_stream_from_topic_to_topic_is_exact_over_replays(
+    spark: SparkSession, standalone: StandaloneProcess, client: Client, topic: str, checkpoint: str
+) -> None:
+    publish(client, topic, 900)
+    frame = stream(spark, standalone, topic, maxMessagesPerTrigger=250).repartition(2).select("value")
+
+    def run() -> None:
+        writer = frame.writeStream.format("pulsar").option("service.url", standalone.service_url)
+        writer = writer.option("topic", f"{topic}-out").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(LIMIT_S)
+        assert query.exception() is None
+
+    run()
+    assert values(spark, standalone, f"{topic}-out") == Counter(str(number).encode() for number in range(900))
+    # A driver that dies between the sink's commit and Spark's own runs the batch again.
+    commits = Path(checkpoint) / "commits"
+    newest = max(commits.glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    (commits / f".{newest.name}.crc").unlink(missing_ok=True)
+    publish(client, topic, 10, start=900)
+    run()
+    assert values(spark, standalone, f"{topic}-out") == Counter(str(number).encode() for number in range(910))

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topic read as a stream: limits are exact, a restart goes on where the checkpoint is, one cursor follows."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from magnetar.blocking import Client
+from tests.processes import StandaloneProcess
+from tests.spark.test_batch_source import publish
+
+LIMIT_S = 90
+
+
+def stream(spark: SparkSession, standalone: StandaloneProcess, topic: str, **options: object) -> DataFrame:
+    reader = spark.readStream.format("pulsar").option("service.url", standalone.service_url).option("topic", topic)
+    reader = reader.option("startingOffsets", "earliest")
+    for name, value in options.items():
+        reader = reader.option(name, str(value))
+    return reader.load()
+
+
+class Collected:
+    """What each batch had, by its id: a batch that runs again replaces itself."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[int]] = {}
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        self.batches[batch_id] = [int(bytes(row["value"])) for row in frame.select("value").collect()]
+
+    @property
+    def rows(self) -> Counter[int]:
+        return Counter(number for batch in self.batches.values() for number in batch)
+
+
+def run_available(frame: DataFrame, collected: Collected, checkpoint: str) -> None:
+    query = frame.writeStream.foreachBatch(collected).option("checkpointLocation", checkpoint)
+    started = query.trigger(availableNow=True).start()
+    assert started.awaitTermination(LIMIT_S), started.lastProgress
+    assert started.exception() is None
+
+
+@pytest.mark.feature("F-SPK-02")
+def test_limits_are_exact_and_a_restart_goes_on(
+    spark: SparkSession, standalone: StandaloneProcess, client: Client, topic: str, checkpoint: str
+) -> None:
+    publish(client, topic, 1_000)
+    collected = Collected()
+    frame = stream(spark, standalone, topic, maxMessagesPerTrigger=300)
+    run_available(frame, collected, checkpoint)
+    assert [len(batch) for batch in collected.batches.values()] == [300, 300, 300, 100]
+    publish(client, topic, 50, start=1_000)
+    run_available(frame, collected, checkpoint)
+    assert collected.rows == Counter(range(1_050))
+
+
+@pytest.mark.feature("F-SPK-03")
+def test_one_cursor_follows_the_checkpoint_and_nothing_else_stays(
+    spark: SparkSession, standalone: StandaloneProcess, client: Client, topic: str, checkpoint: str
+) -> None:
+    publish(client, topic, 500)
+    collected = Collected()
+    frame = stream(spark, standalone, topic, maxBytesPerTrigger="4k", subscription="spark-query")
+    run_available(frame, collected, checkpoint)
+    assert collected.rows == Counter(range(500))
+    assert len(collected.batches) > 1
+    # Spark commits a batch when the next begins: one more batch commits all that was read before it.
+    publish(client, topic, 10, start=500)
+    run_available(frame, collected, checkpoint)
+    with client.subscribe(topic, "spark-query") as consumer:
+        first = consumer.receive(20_000)
+        assert int(first.data()) >= 500 or first.index() is None
+
+
+@pytest.mark.feature("F-SPK-02")
+def test_offsets_edited_by_hand_are_followed(
+    spark: SparkSession, standalone: StandaloneProcess, client: Client, topic: str, checkpoint: str
+) -> None:
+    publish(client, topic, 200)
+    collected = Collected()
+    frame = stream(spark, standalone, topic)
+    run_available(frame, collected, checkpoint)
+    newest = max((Path(checkpoint) / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    lines = newest.read_text().splitlines()
+    assert json.loads(lines[-1])[topic]["index"] == 200
+    # Without its place the number alone says where to go on.
+    lines[-1] = json.dumps({topic: {"index": 150}})
+    newest.write_text("\n".join(lines))
+    (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
+    again = Collected()
+    publish(client, topic, 5, start=200)
+    run_available(frame, again, checkpoint)
+    assert again.rows == Counter(range(150, 205))
