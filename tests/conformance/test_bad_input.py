@@ -185,7 +185,9 @@ def test_a_body_belongs_to_send_alone(standalone: StandaloneProcess) -> None:
         assert client.is_closed_by_broker()
 
 
-def test_send_without_a_body_closes_the_connection(standalone: StandaloneProcess, bystander: Callable[[], None]) -> None:
+def test_send_without_a_body_closes_the_connection(
+    standalone: StandaloneProcess, bystander: Callable[[], None]
+) -> None:
     with RawClient(standalone.port) as client:
         client.open_producer(TOPIC)
         send = commands.wrap(Type.SEND, pb.CommandSend(producer_id=1, sequence_id=0))
