@@ -53,7 +53,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults sim bench features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults interop sim bench features
 test: $(VENV)/.test ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults
 
@@ -94,6 +94,9 @@ conformance: $(VENV)/.test ## Do official clients believe us?
 
 faults: $(VENV)/.test ## Do real processes survive kills, pauses and full disks?
 	@$(PYTEST) tests/faults
+
+interop: $(VENV)/.test ## With Apache's own bookie, client and shell; REFERENCE_PULSAR names an unpacked distribution.
+	@$(PYTEST) tests/interop
 
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)

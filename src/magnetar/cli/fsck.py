@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`magnetar fsck`: every closed fragment of every ledger, on every bookie that must hold it.
+
+Lists what each bookie says it holds against what the record demands, reads every entry and checks its digest when asked
+to, and names what is missing, damaged or on record without a bookie. With --repair, what is missing is copied again.
+Never deletes anything.
+Assembles.
+"""
+
+from typing import NamedTuple
+
+from magnetar.cli.bookkeeper_shell import Shell
+from magnetar.errors import MagnetarError, NoSuchLedger
+from magnetar.ledger.audit import Fragment, entries_of, fragments_of
+from magnetar.ledger.catalog import Versioned
+from magnetar.ledger.fragment_check import FragmentCheck
+
+
+class Findings(NamedTuple):
+    """What one ledger lacks: bookies that do not hold their part, with how many entries each lacks."""
+
+    missing: dict[str, int]
+    unreachable: dict[str, str]
+
+
+class Totals:
+    def __init__(self) -> None:
+        self.ledgers = 0
+        self.copies = 0
+        self.missing = 0
+        self.unreachable = 0
+        self.repaired = 0
+
+    @property
+    def is_clean(self) -> bool:
+        return self.missing == self.repaired and not self.unreachable
+
+
+async def check(shell: Shell, *, deep: bool, repair: bool) -> Totals:
+    """Walk over everything; one line per finding."""
+    totals = Totals()
+    catalog = shell.client.ledgers.catalog
+    async for ledger_id in catalog.ledger_ids():
+        try:
+            known = await catalog.load(ledger_id)
+        except NoSuchLedger:
+            continue
+        totals.ledgers += 1
+        found = await _look(shell, known, totals, deep=deep)
+        for bookie, why in found.unreachable.items():
+            totals.unreachable += 1
+            shell.say(f"ledger {ledger_id}: {bookie} does not say what it holds: {why}")
+        for bookie, count in found.missing.items():
+            totals.missing += count
+            shell.say(f"ledger {ledger_id}: {bookie} lacks {count} entries")
+        if repair and found.missing:
+            await _repair(shell, ledger_id, found)
+            again = await _look(shell, await catalog.load(ledger_id), Totals(), deep=deep)
+            left = sum(again.missing.values())
+            totals.repaired += sum(found.missing.values()) - left
+            shell.say(f"ledger {ledger_id}: {'repaired' if not left else f'{left} entries still missing'}")
+    shell.say(
+        f"{totals.ledgers} ledgers, {totals.copies} copies of entries checked, {totals.missing} missing, "
+        f"{totals.repaired} repaired, {totals.unreachable} bookies without an answer"
+    )
+    return totals
+
+
+async def _look(shell: Shell, known: Versioned, totals: Totals, *, deep: bool) -> Findings:
+    found = Findings({}, {})
+    for fragment in fragments_of(known.record):
+        for member, bookie in enumerate(fragment.ensemble):
+            expected = entries_of(fragment, known.record.quorum, member)
+            totals.copies += len(expected)
+            try:
+                lacking = await _lacking(shell, known, fragment, member, expected, deep=deep)
+            except MagnetarError as error:
+                found.unreachable[bookie] = str(error)
+                continue
+            if lacking:
+                found.missing[bookie] = found.missing.get(bookie, 0) + lacking
+    return found
+
+
+async def _lacking(
+    shell: Shell, known: Versioned, fragment: Fragment, member: int, expected: list[int], *, deep: bool
+) -> int:
+    """How many entries a member does not give; a bookie that cannot list what it holds is asked for each entry."""
+    if not expected:
+        return 0
+    channel = shell.client.channels(fragment.ensemble[member])
+    ledger_id = known.record.ledger_id
+    try:
+        held = set(await channel.entry_ids(ledger_id))
+    except NoSuchLedger:
+        return len(expected)
+    except MagnetarError:
+        # Does it answer at all? If not, that is what there is to say of it.
+        await channel.read(ledger_id, expected[0])
+        deep = True
+    else:
+        absent = sum(1 for entry_id in expected if entry_id not in held)
+        if absent:
+            return absent
+    if not deep:
+        return 0
+    return len(await FragmentCheck(known.record, shell.client.ledgers.parts).missing(fragment, member))
+
+
+async def _repair(shell: Shell, ledger_id: int, found: Findings) -> None:
+    repairs = shell.recovery.repairs
+    await repairs.mark(ledger_id, list(found.missing))
+    mark = await repairs.look(ledger_id)
+    if mark is None or not await repairs.lock(ledger_id):
+        shell.say(f"ledger {ledger_id}: somebody repairs it already")
+        return
+    try:
+        if await shell.recovery.replicator.repair(mark):
+            await repairs.finish(mark)
+    finally:
+        await repairs.unlock(ledger_id)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Apache's own bookie and shell, from an unpacked Pulsar distribution that REFERENCE_PULSAR names."""
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.processes import free_port
+
+START_LIMIT_S = 120.0
+# As much as a test needs, and no more.
+MEMORY = "-Xmx512m -XX:MaxDirectMemorySize=512m"
+
+
+def distribution() -> Path:
+    named = os.environ.get("REFERENCE_PULSAR")
+    if not named:
+        pytest.skip("REFERENCE_PULSAR names no unpacked Apache Pulsar distribution")
+    return Path(named)
+
+
+def configuration(directory: Path, zookeeper: str, **changes: str) -> Path:
+    """The shipped file with some keys changed."""
+    keys = {"zkServers": zookeeper, **changes}
+    lines = (distribution() / "conf" / "bookkeeper.conf").read_text().splitlines()
+    dropped = (*keys, "metadataServiceUri")
+    kept = [line for line in lines if line.partition("=")[0].strip() not in dropped]
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "bookkeeper.conf"
+    path.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in keys.items())]) + "\n")
+    return path
+
+
+def shell(path: Path, *arguments: str) -> str:
+    """One command of Apache's shell; what it printed."""
+    environment = {**os.environ, "BOOKIE_CONF": str(path), "BOOKIE_MEM": "-Xmx256m"}
+    line = [str(distribution() / "bin" / "bookkeeper"), "shell", *arguments]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+class ApacheBookie:
+    def __init__(self, directory: Path, zookeeper: str, **changes: str) -> None:
+        self.port = free_port()
+        self.bookie_id = f"127.0.0.1:{self.port}"
+        self._log_path = directory / "log"
+        self._configuration = configuration(
+            directory,
+            zookeeper,
+            bookiePort=str(self.port),
+            advertisedAddress="127.0.0.1",
+            allowLoopback="true",
+            journalDirectory=str(directory / "journal"),
+            ledgerDirectories=str(directory / "ledgers"),
+            httpServerEnabled="false",
+            prometheusStatsHttpPort=str(free_port()),
+            autoRecoveryDaemonEnabled="false",
+            dbStorage_writeCacheMaxSizeMb="32",
+            dbStorage_readAheadCacheMaxSizeMb="32",
+            dbStorage_rocksDB_blockCacheSize="8388608",
+            **changes,
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "ApacheBookie":
+        environment = {**os.environ, "PULSAR_BOOKKEEPER_CONF": str(self._configuration), "BOOKIE_MEM": MEMORY}
+        line = [str(distribution() / "bin" / "pulsar"), "bookie"]
+        with self._log_path.open("wb") as log:
+            self._process = subprocess.Popen(line, env=environment, stdout=log, stderr=log)
+        until = time.monotonic() + START_LIMIT_S
+        while not self._answers():
+            assert self._process.poll() is None, self._log_path.read_text()[-4000:]
+            assert time.monotonic() < until, self._log_path.read_text()[-4000:]
+            time.sleep(0.2)
+        return self
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
