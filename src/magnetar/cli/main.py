@@ -134,6 +134,20 @@ def bookkeeper(context: typer.Context) -> None:
     shell(args=context.args, prog_name="magnetar bookkeeper")
 
 
+@app.command()
+def admin(
+    words: Annotated[list[str], typer.Argument(help="A noun, a verb and what it needs, as pulsar-admin's.")],
+    admin_url: Annotated[
+        str, typer.Option(help="Where a broker serves HTTP.", envvar="MAGNETAR_ADMIN_URL")
+    ] = "http://127.0.0.1:8080",
+    force: Annotated[bool, typer.Option("--force", "-f", help="Delete although clients are connected.")] = False,
+) -> None:
+    """Administer a cluster: clusters, tenants, namespaces, topics, brokers, bookies."""
+    from magnetar.cli.admin import run_admin
+
+    raise typer.Exit(run_admin(admin_url, words, force=force))
+
+
 def main() -> None:
     try:
         app()
