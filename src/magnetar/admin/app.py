@@ -8,7 +8,7 @@ Assembles.
 import asyncio
 import logging
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
@@ -36,6 +36,7 @@ from magnetar.admin import (
 )
 from magnetar.admin.answers import refusal_of, refused
 from magnetar.admin.counting import counted_in
+from magnetar.admin.door import let_in
 from magnetar.admin.known_paths import unserved_feature
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.rates import Rates
@@ -88,7 +89,12 @@ def build(
 
 def new_app() -> FastAPI:
     """The routes and what becomes of errors, without anything behind them."""
-    app = FastAPI(title="Magnetar", version=magnetar.__version__, redirect_slashes=False)
+    app = FastAPI(
+        title="Magnetar",
+        version=magnetar.__version__,
+        redirect_slashes=False,
+        dependencies=[Depends(let_in)],
+    )
     for router in ROUTERS:
         app.include_router(router)
     app.add_exception_handler(MagnetarError, _on_refused)

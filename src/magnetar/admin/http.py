@@ -7,6 +7,7 @@ Carries.
 import asyncio
 import logging
 import socket
+import ssl
 from typing import Any, Final
 
 import uvicorn
@@ -31,6 +32,8 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Every request of this connection carries what TLS verified of its client.
+        self.app_state = {"certificate": transport.get_extra_info("peercert") or None}
         if len(self.connections) > self._settings.connections_max:
             _log.warning("refusing an HTTP client: %d are connected already", len(self.connections) - 1)
             transport.abort()
@@ -83,16 +86,19 @@ class HttpServer:
             h11_max_incomplete_event_size=settings.head_bytes_max,
             timeout_keep_alive=settings.idle_timeout_ms // 1000,
         )
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
-    async def start(self, listener: socket.socket) -> None:
-        self._config.load()
+    async def start(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        """Serve a port, with TLS when there is a context; one after another for several."""
+        if not self._config.loaded:
+            self._config.load()
         loop: Any = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._new_connection, sock=listener, start_serving=True)
+        server = await loop.create_server(self._new_connection, sock=listener, start_serving=True, ssl=context)
+        self._servers.append(server)
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         running = list(self._state.tasks)

@@ -22,7 +22,14 @@ async def lookup(parts: Parts, topic: Topic, listener: Annotated[str, Query(alia
         raise AdminRefused(404, "Namespace not found")
     owner = await parts.broker.ownership.locate(topic, listener=listener)
     return answered(
-        {"brokerUrl": owner.service_url, "httpUrl": owner.web_url, "nativeUrl": owner.service_url, "brokerUrlSsl": ""}
+        {
+            "brokerUrl": owner.service_url,
+            "brokerUrlTls": owner.service_url_tls,
+            "httpUrl": owner.web_url,
+            "httpUrlTls": owner.web_url_tls,
+            "nativeUrl": owner.service_url,
+            "brokerUrlSsl": owner.service_url_tls,
+        }
     )
 
 

@@ -34,18 +34,20 @@ _QUEUE: Final = 512
 _log = logging.getLogger(__name__)
 
 
-def take_port(settings: BrokerSettings) -> socket.socket:
-    """Listen on the HTTP port. CannotStart when that is not possible."""
+def take_port(settings: BrokerSettings, https_port: int | None = None) -> socket.socket:
+    """Listen on the HTTP port, or on the one for HTTPS. CannotStart when that is not possible."""
+    port = settings.http_port if https_port is None else https_port
+    setting = "--http-port" if https_port is None else "webServicePortTls"
     try:
         family = socket.AF_INET6 if ":" in settings.bind_address else socket.AF_INET
-        listener = socket.create_server((settings.bind_address, settings.http_port), family=family, backlog=_QUEUE)
+        listener = socket.create_server((settings.bind_address, port), family=family, backlog=_QUEUE)
     except OSError as error:
-        where = f"{settings.bind_address}:{settings.http_port}"
+        where = f"{settings.bind_address}:{port}"
         if error.errno == errno.EADDRINUSE:
             raise CannotStart(
-                f"HTTP port {where} is in use by another process; choose another with --http-port (0 picks a free one)"
+                f"HTTP port {where} is in use by another process; choose another with {setting} (0 picks a free one)"
             ) from error
-        raise CannotStart(f"Cannot listen on {where}: {error.strerror}; check --bind and --http-port") from error
+        raise CannotStart(f"Cannot listen on {where}: {error.strerror}; check --bind and {setting}") from error
     listener.setblocking(False)
     return listener
 
@@ -73,14 +75,24 @@ class AdminServer:
 
     def start(self, listener: socket.socket) -> None:
         """Build the application beside the loop, then serve."""
-        self._tasks.start(self._serve(listener), "admin: start")
+        self._tasks.start(self._serve(listener, self._take_https_port()), "admin: start")
 
     async def stop(self) -> None:
         """Let requests that run end, for a moment; then close every connection."""
         if self._http is not None:
             await self._http.stop()
 
-    async def _serve(self, listener: socket.socket) -> None:
+    def _take_https_port(self) -> socket.socket | None:
+        broker = self._broker
+        if broker.tls is None or broker.guard.settings.https_port < 0:
+            return None
+        listener = take_port(broker.settings, broker.guard.settings.https_port)
+        if broker.ownership.own is not None:
+            url = f"https://{broker.settings.advertised_address}:{listener.getsockname()[1]}"
+            broker.ownership.own = broker.ownership.own._replace(web_url_tls=url)
+        return listener
+
+    async def _serve(self, listener: socket.socket, https_listener: socket.socket | None) -> None:
         calls = BlockingCalls(1, name="admin-import")
         try:
             module: Any = await calls.run(importlib.import_module, "magnetar.admin.app")
@@ -98,6 +110,8 @@ class AdminServer:
         http: Any = importlib.import_module("magnetar.admin.http")
         server: HttpServer = http.HttpServer(app, self._settings)
         await server.start(listener)
+        if https_listener is not None and self._broker.tls is not None:
+            await server.start(https_listener, self._broker.tls.context)
         self._http = server
         self._tasks.start(module.watch_rates(parts), "admin: rates")
         self.is_serving.set()

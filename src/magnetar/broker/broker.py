@@ -82,17 +82,15 @@ class Broker:
         self._instance = int(stored.path.rpartition("-")[2])
         security = self.guard.settings
         service_url = f"pulsar://{settings.advertised_address}:{await self._listen(settings.port, None)}"
-        service_url_tls = web_url_tls = ""
+        service_url_tls = ""
         if self.tls is not None:
             self._tasks.start(watch_files(self.tls, security.tls_reload_check_s), "watch certificates")
             if security.tls_port >= 0:
                 port = await self._listen(security.tls_port, self.tls.context)
                 service_url_tls = f"pulsar+ssl://{settings.advertised_address}:{port}"
-            if security.https_port >= 0:
-                web_url_tls = f"https://{settings.advertised_address}:{security.https_port}"
         web_url = f"http://{settings.advertised_address}:{settings.http_port}"
         await self.namespaces.initialize(settings.cluster_name, service_url, web_url)
-        self.ownership.own = Owner(service_url, web_url, service_url_tls, web_url_tls)
+        self.ownership.own = Owner(service_url, web_url, service_url_tls)
         self._policy_upkeep.start()
         self._tasks.start(watch_liveness(self.topics.pumps, settings.liveness_check_interval_ms), "watch liveness")
         return service_url

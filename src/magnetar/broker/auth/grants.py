@@ -6,7 +6,7 @@ Decides.
 """
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
+from enum import Enum, unique
 from typing import Any, NamedTuple
 
 from magnetar.names import NamespaceName, TopicName
@@ -14,6 +14,7 @@ from magnetar.names import NamespaceName, TopicName
 Record = Mapping[str, Any]
 
 
+@unique
 class Need(Enum):
     """What someone must be, or have been granted; the words complete `is not allowed to …`."""
 
@@ -25,7 +26,7 @@ class Need(Enum):
     LIST = "list the topics of"
     CONSUME_ALL = "consume from all of"
     TENANT_ADMIN = "administer"
-    SUPER_USER = "administer"
+    SUPER_USER = "act as a super user on"
 
 
 class Target(NamedTuple):

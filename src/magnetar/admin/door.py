@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door of administration: every request says who it is from and is let through only where its role may go.
+
+Carries.
+"""
+
+import base64
+import binascii
+from typing import Any
+
+from fastapi import Request
+
+from magnetar.admin.names_asked import decoded_namespace, decoded_tenant, decoded_topic
+from magnetar.admin.route_rules import METRICS, need_of
+from magnetar.broker.auth.authenticator import Credentials, Principal
+from magnetar.broker.auth.grants import Need, Target
+from magnetar.broker.auth.guard import Guard
+from magnetar.errors import NotAuthenticated
+from magnetar.names import decode_name
+
+
+async def let_in(request: Request) -> None:
+    """NotAuthenticated or NotAuthorized ends the request before its handler sees it."""
+    guard: Guard = request.app.state.parts.broker.guard
+    if not guard.is_authenticating:
+        return
+    path = request.scope["route"].path
+    need = need_of(request.method, path, request.path_params.get("policy", ""))
+    if path in METRICS and guard.settings.metrics_authenticated:
+        need = Need.ANY_ROLE
+    if need is not Need.NOTHING:
+        await guard.require(await _principal(guard, request), need, _target(request.path_params))
+
+
+async def _principal(guard: Guard, request: Request) -> Principal:
+    method, data = _credentials(request)
+    certificate = request.scope.get("state", {}).get("certificate")
+    if not method:
+        method = "tls" if certificate is not None and "tls" in guard.methods() else "none"
+    identity = await guard.identify(method, Credentials(data, certificate))
+    return guard.principal(identity.role, request.headers.get("x-original-principal", ""))
+
+
+def _credentials(request: Request) -> tuple[str, bytes]:
+    """The method and its data; no method without the header. Credentials that cannot be read are refused."""
+    header = request.headers.get("authorization", "")
+    if not header:
+        return "", b""
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return "token", value.strip().encode()
+    if scheme.lower() == "basic":
+        try:
+            return "basic", base64.b64decode(value.strip(), validate=True)
+        except (binascii.Error, ValueError):
+            raise NotAuthenticated("The Authorization header cannot be read") from None
+    raise NotAuthenticated("The Authorization header should be Bearer or Basic")
+
+
+def _target(parameters: dict[str, Any]) -> Target:
+    tenant, namespace, topic = (parameters.get(name) for name in ("tenant", "namespace", "topic"))
+    if tenant is None:
+        return Target()
+    if namespace is None:
+        return Target(decoded_tenant(tenant))
+    subscription = decode_name(parameters.get("subscription", ""))
+    if topic is None or "domain" not in parameters:
+        found = decoded_namespace(tenant, namespace)
+        return Target(found.tenant, found, subscription=subscription)
+    return Target.of(decoded_topic(parameters["domain"], tenant, namespace, topic), subscription)
