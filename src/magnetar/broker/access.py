@@ -61,6 +61,9 @@ class ProducerAccess:
                 raise TooManyRequests(f"{len(self._waiting)} producers wait for exclusive access already")
             self._waiting[producer] = None
             return Admission.WAITING
+        if producer.topic_epoch is not None and self._holder is not None and self._holder.topic_epoch is None:
+            # One that was shut out and comes back before the newcomer's epoch is durable is behind it all the same.
+            raise ProducerFenced(f"Topic epoch is moving. Producer epoch: {producer.topic_epoch}")
         self._holder = producer
         return Admission.EXCLUSIVE
 

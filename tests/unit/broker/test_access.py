@@ -105,6 +105,15 @@ def test_one_that_was_displaced_while_it_was_away_stays_out(mode: AccessMode) ->
     assert access.next_epoch(back) == 5, "one that comes back keeps its epoch"
 
 
+def test_one_that_was_shut_out_does_not_come_back_while_the_new_epoch_is_written() -> None:
+    access = ProducerAccess(3, 10)
+    newcomer = new(FENCING, "new")
+    assert access.ask(newcomer, [new(FENCING, "old", topic_epoch=3)]) is Admission.EXCLUSIVE
+    with pytest.raises(ProducerFenced, match="moving"):
+        access.ask(new(FENCING, "old", topic_epoch=3), [])
+    assert access.is_holder(newcomer)
+
+
 def test_a_client_that_comes_back_takes_its_own_place() -> None:
     access = ProducerAccess(1, 10)
     old, waiting = new(EXCLUSIVE, "p"), new(WAITING, "q")
