@@ -44,6 +44,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
+    # Counts the records of a log; of two with the same number the first is true and the other was never written.
+    serial: int
     batch: int
     is_done: bool
     attempts: tuple[StagedAttempt, ...] = ()
@@ -54,6 +56,7 @@ class Manifest:
     def to_bytes(self) -> bytes:
         written = {
             "format": FORMAT,
+            "serial": self.serial,
             "batch": self.batch,
             "state": "done" if self.is_done else "decided",
             "attempts": [
@@ -75,6 +78,7 @@ class Manifest:
             if found["format"] != FORMAT:
                 raise DamagedRecord(f"a sink's log has format {found['format']}; this version reads {FORMAT}")
             return Manifest(
+                int(found["serial"]),
                 int(found["batch"]),
                 found["state"] == "done",
                 tuple(
@@ -91,7 +95,7 @@ class Manifest:
             raise DamagedRecord(f"a record of a sink's log cannot be read: {error}") from error
 
     def done(self) -> "Manifest":
-        return Manifest(self.batch, True, (), {}, self.next_sequences)
+        return Manifest(self.serial + 1, self.batch, True, (), {}, self.next_sequences)
 
     @property
     def first(self) -> Place:
@@ -100,6 +104,11 @@ class Manifest:
     @property
     def last(self) -> Place:
         return max((one.last for one in self.attempts), key=lambda place: place.order)
+
+
+def following(last: Manifest | None, record: Manifest) -> Manifest:
+    """Which of two is true after a record was read: it, if it follows; else the last one still."""
+    return record if last is None or record.serial == last.serial + 1 else last
 
 
 def decide(
@@ -111,10 +120,11 @@ def decide(
     for one in used:
         for topic, count in one.counts.items():
             totals[topic] = totals.get(topic, 0) + count
-    following = dict(previous.next_sequences) if previous is not None else {}
+    next_sequences = dict(previous.next_sequences) if previous is not None else {}
     targets = {}
     for topic in sorted(totals):
-        first = following.get(topic, 0)
+        first = next_sequences.get(topic, 0)
         targets[topic] = Target(first, totals[topic], ends[topic])
-        following[topic] = first + totals[topic]
-    return Manifest(batch, False, used, targets, following)
+        next_sequences[topic] = first + totals[topic]
+    serial = 0 if previous is None else previous.serial + 1
+    return Manifest(serial, batch, False, used, targets, next_sequences)

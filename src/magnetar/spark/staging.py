@@ -16,7 +16,7 @@ from magnetar.client.outgoing import OutgoingMessage
 from magnetar.client.producer import Producer
 from magnetar.client.receipt import Receipt
 from magnetar.client.schema_info import SchemaInfo
-from magnetar.ids import MessageId
+from magnetar.ids import EARLIEST, MessageId, Position
 from magnetar.names import TopicName
 from magnetar.runtime.chance import fresh_seed
 from magnetar.spark.cluster import Cluster
@@ -185,8 +185,11 @@ class DirectAttempt:
         self._producers.clear()
 
 
-async def hold(client: Client, topic: str, subscription: str) -> None:
-    """Make sure that nothing staged is trimmed: a subscription from the beginning on, made once."""
+async def hold(client: Client, topic: str, subscription: str) -> Position:
+    """Make sure that nothing staged is trimmed: a subscription from the beginning on, made once.
+
+    Returns how far it is acknowledged.
+    """
     consumer = await client.subscribe(
         topic,
         subscription,
@@ -194,7 +197,11 @@ async def hold(client: Client, topic: str, subscription: str) -> None:
         initial_position=InitialPosition.Earliest,
         receiver_queue_size=0,
     )
-    await consumer.close()
+    try:
+        _, reached = await consumer.partitions[0].last_message_id()
+        return EARLIEST if reached is None else reached
+    finally:
+        await consumer.close()
 
 
 def _entry(message_id: MessageId) -> Place:
