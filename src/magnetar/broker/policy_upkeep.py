@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from magnetar.broker.backlog import delete_unused_subscriptions, enforce_quotas, expire_messages
+from magnetar.broker.compaction.topic_compaction import CompactionStatus
 from magnetar.broker.policies.policies import Policies
 from magnetar.broker.policies.topic_settings import storage_settings
 from magnetar.broker.topic import Topic
@@ -55,6 +56,7 @@ class PolicyUpkeep:
                 lambda topic: delete_unused_subscriptions(topic, now_ms()),
             ),
         ]
+        rounds.append(("compaction", settings.compaction_check_interval_s, self._compact_when_due))
         if settings.backlog_quota_check_enabled:
             interval_s = settings.backlog_quota_check_interval_s
             rounds.append(("backlog quotas", interval_s, lambda topic: enforce_quotas(topic, now_ms())))
@@ -77,6 +79,15 @@ class PolicyUpkeep:
         while True:
             await asyncio.sleep(interval_s)
             await self.run(name, step)
+
+    @staticmethod
+    async def _compact_when_due(topic: Topic) -> None:
+        """One topic after the other: compaction is for when there is time."""
+        threshold = 0 if topic.policies is None else topic.policies.compaction_threshold_bytes
+        compaction = topic.compaction
+        is_running = compaction.status is CompactionStatus.RUNNING
+        if 0 < threshold < compaction.bytes_since and not is_running and not compaction.is_complete:
+            await asyncio.wait((compaction.start(),))
 
     # --- changes ------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from magnetar.broker.compaction.view import CompactedView
 from magnetar.broker.consumer import EPOCH_NONE, Consumer
 from magnetar.broker.delayed.bucket_format import INTERNAL_PREFIX
 from magnetar.broker.dispatch.dispatcher import Dispatcher
@@ -55,6 +56,7 @@ class Subscription:
         self.key_sharing = KeySharing()
         self.dispatcher: Dispatcher | None = None
         self.pump = Pump(name, managed_ledger, cursor, parts)
+        self.is_compacted = False
         # Entries that nobody consumed in time, since the topic was loaded.
         self.entries_expired = 0
         # When a consumer was last here, or the topic was loaded.
@@ -117,6 +119,14 @@ class Subscription:
         if isinstance(self.dispatcher, SharedDispatcher | KeySharedDispatcher):
             self.dispatcher.unacked_max = settings.unacked_messages_per_subscription_max
         self.pump.wake()
+
+    def read_compacted(self, view: CompactedView | None) -> None:
+        """The first consumer decides whether the subscription reads the compacted view; others must want the same."""
+        if self.consumers and (view is None) is self.is_compacted:
+            raise ConsumerBusy("The subscription's consumers and this one do not both read the compacted view")
+        if not self.consumers:
+            self.is_compacted = view is not None
+            self.pump.read_compacted(view)
 
     def on_flow(self, consumer: Consumer, permits: int) -> None:
         consumer.on_flow(permits)

@@ -17,6 +17,7 @@ from typing import Final
 
 from magnetar.broker.access import ProducerAccess
 from magnetar.broker.answers import Answers
+from magnetar.broker.compaction.topic_compaction import TopicCompaction
 from magnetar.broker.deduplication import NO_SEQUENCE, Identity, Verdict
 from magnetar.broker.deduplication_cursor import CURSOR as DEDUPLICATION_CURSOR
 from magnetar.broker.deduplication_cursor import DeduplicationCursor, identity_of_send
@@ -123,12 +124,14 @@ class Topic:
         # Why no producer is let in, while the backlog is over its quota.
         self.hold: QuotaExceeded | None = None
         self.managed_ledger: ManagedLedger
+        self.compaction: TopicCompaction
 
     async def attach(self, managed_ledger: ManagedLedger, *, deduplicate: bool) -> None:
         """Take over an opened managed ledger: find the last index, the epoch and what deduplication must know, and
         bring back the durable subscriptions.
         """
         self.managed_ledger = managed_ledger
+        self.compaction = TopicCompaction(str(self.name), managed_ledger, self._settings, self._tasks)
         self.last_index = await self._stored_index()
         epoch = managed_ledger.properties.get(EPOCH_PROPERTY, "")
         self._producers.access.epoch = int(epoch) if epoch.lstrip("-").isdigit() else None
@@ -340,6 +343,7 @@ class Topic:
         await self._send_clients_away()
         if self._deduplication is not None:
             self._deduplication.close()
+        await self.compaction.close()
         await self.managed_ledger.close()
 
     async def delete(self, *, force: bool) -> None:
@@ -349,7 +353,9 @@ class Topic:
             self.refuse_when_busy()
         self._closing = "is being deleted"
         await self._send_clients_away()
+        await self.compaction.close()
         await self.managed_ledger.delete()
+        await self.compaction.delete()
 
     def refuse_when_busy(self) -> None:
         """TopicBusy while clients are connected."""

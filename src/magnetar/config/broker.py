@@ -72,7 +72,7 @@ class BrokerSettings:
     compaction_check_interval_s: int = 60
     # Compaction: bytes of keys and places that one run may hold in memory; beyond this it fails and says so.
     compaction_memory_bytes_max: int = 256 * 1024 * 1024
-    compaction_keeps_unkeyed: bool = True
+    compaction_keeps_unkeyed: bool = False
     consumers_per_topic_max: int = 0
     consumers_per_subscription_max: int = 0
     subscribes_per_consumer: int = 0

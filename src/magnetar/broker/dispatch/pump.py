@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+from magnetar.broker.compaction.view import CompactedView
 from magnetar.broker.consumer import Delivery
 from magnetar.broker.delayed.buckets import DelayedBuckets
 from magnetar.broker.delayed.delayed_index import DelayedIndex
@@ -48,6 +49,8 @@ class Pump:
         self.bytes_out = 0
         self.is_closed = False
         self._managed_ledger = managed_ledger
+        # Where new entries are read: the log itself, or its compacted view.
+        self._source: ManagedLedger | CompactedView = managed_ledger
         self._cursor = cursor
         self._parts = parts
         self._loop = asyncio.get_running_loop()
@@ -104,6 +107,11 @@ class Pump:
         self._epoch += 1
         self._cursor.rewind()
         self._sieve.on_rewound()
+
+    def read_compacted(self, view: CompactedView | None) -> None:
+        """Read the compacted view from now on, or with None the log again."""
+        self._source = view or self._managed_ledger
+        self._sieve.view = view
 
     def start_over(self) -> None:
         """The cursor was moved: nothing that was read, waits or is delayed counts any more."""
@@ -193,7 +201,7 @@ class Pump:
             if not dispatcher.may_read():
                 return True
             position = self._cursor.read_position
-            entries = self._managed_ledger.read_cached(position, entries_max, bytes_max)
+            entries = self._source.read_cached(position, entries_max, bytes_max)
             if entries is None:
                 self._start(partial(self._read_next, position, entries_max, bytes_max))
                 return True
@@ -242,7 +250,7 @@ class Pump:
 
     async def _read_next(self, position: Position, entries_max: int, bytes_max: int, number: int) -> None:
         try:
-            entries = await self._managed_ledger.read(position, entries_max=entries_max, bytes_max=bytes_max)
+            entries = await self._source.read(position, entries_max=entries_max, bytes_max=bytes_max)
         except MagnetarError as error:
             self._again_later(number, error)
             return

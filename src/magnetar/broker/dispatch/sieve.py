@@ -9,6 +9,7 @@ Decides.
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from magnetar.broker.compaction.view import CompactedView
 from magnetar.broker.consumer import Delivery, new_delivery
 from magnetar.broker.delayed.delayed_index import DelayedIndex
 from magnetar.broker.dispatch.dispatcher import Dispatcher
@@ -27,7 +28,7 @@ new_position = partial(tuple.__new__, Position)
 
 
 class Sieve:
-    __slots__ = ("_ahead", "_cursor", "_delayed", "_parts", "filters", "held_at")
+    __slots__ = ("_ahead", "_cursor", "_delayed", "_parts", "filters", "held_at", "view")
 
     def __init__(self, cursor: Cursor, parts: DispatchParts, delayed: DelayedIndex) -> None:
         self._cursor = cursor
@@ -36,6 +37,8 @@ class Sieve:
         # Delayed entries that came due, and went out, before reading got to them.
         self._ahead = AckedEntries()
         self.filters: tuple[EntryFilter, ...] = ()
+        # What the entries were read through, when it is not the log itself.
+        self.view: CompactedView | None = None
         # Where an ordered subscription has to stop for now, because a filter said so.
         self.held_at: Position | None = None
 
@@ -74,12 +77,15 @@ class Sieve:
             messages = facts.messages
             ack_set: Sequence[int] = ()
             if may_be_acked or position <= mark_delete:
-                if state.is_acked(position):
+                if state.is_acked(position) and not (self.view and self.view.is_beyond_cursor(position)):
                     dispatcher.forget(position)
                     continue
                 ack_set = cursor.batch_words(position)
                 if ack_set:
                     messages = sum([word.bit_count() for word in ack_set])
+            if self.view is not None:
+                ack_set = self.view.left_of(position, ack_set)
+                messages = sum([word.bit_count() for word in ack_set]) if ack_set else messages
             if facts.is_marker:
                 self._pass_over(dispatcher, position)
                 continue

@@ -7,13 +7,14 @@ Carries.
 
 from datetime import UTC, datetime
 
+from magnetar.broker.compaction.view import CompactedView
 from magnetar.broker.consumer import EPOCH_NONE, Consumer
 from magnetar.broker.policies.admission import check_consumer
 from magnetar.broker.served import ServedSubscription, ServedTopic
 from magnetar.broker.session.schemas import check_consumer_schema
 from magnetar.broker.session.session import OpenConsumer, Session
 from magnetar.broker.stored_message import last_batch_index
-from magnetar.broker.subscription import KeySharing, SubscriptionType
+from magnetar.broker.subscription import KeySharing, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.errors import (
     BadCommand,
@@ -84,9 +85,22 @@ async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> Open
         metadata={pair.key: pair.value for pair in request.metadata},
         key_ranges=[(part.start, part.end) for part in request.keySharedMeta.hashRanges],
     )
+    if isinstance(topic, Topic) and isinstance(subscription, Subscription):
+        _choose_view(topic, subscription, request)
     subscription.add_consumer(consumer, SubscriptionType(request.subType), _key_sharing(request))
     encoder = MessageEncoder(consumer.consumer_id, topic.name.partition_index)
     return OpenConsumer(consumer, subscription, topic, encoder, session.shows_broker_metadata)
+
+
+def _choose_view(topic: Topic, subscription: Subscription, request: pb.CommandSubscribe) -> None:
+    """The compacted view is for one active consumer alone: the entries of others could not be told apart."""
+    if request.read_compacted and request.subType not in (pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Failover):
+        raise NotSupported("readCompacted only allowed on failover or exclusive subscriptions")
+    view = None
+    if request.read_compacted:
+        start = EARLIEST if request.durable else _reader_start(request)
+        view = CompactedView(topic.managed_ledger, subscription.cursor, topic.compaction, start)
+    subscription.read_compacted(view)
 
 
 def _key_sharing(request: pb.CommandSubscribe) -> KeySharing:
@@ -201,7 +215,13 @@ async def last_message_id(session: Session, request: pb.CommandGetLastMessageId)
     managed_ledger = opened.topic.managed_ledger
     last = managed_ledger.last_confirmed
     batch_index = -1
-    if last.entry_id >= 0:
+    if isinstance(opened.subscription, Subscription) and opened.subscription.is_compacted:
+        compaction = opened.topic.compaction
+        if compaction.is_complete:
+            entry = await compaction.last_entry()
+            last = Position(-1, -1) if entry is None else entry.position
+            batch_index = -1 if entry is None else last_batch_index(entry)
+    elif last.entry_id >= 0:
         entries = await managed_ledger.read(last, entries_max=1, bytes_max=1)
         if entries:
             batch_index = last_batch_index(entries[0])
