@@ -40,9 +40,7 @@ def describe(metrics: Metrics, storage: Storage, server: Counted) -> None:
         metrics.gauge(name, meaning, lambda: ask(storage.stats()))
 
     stat("bookie_SERVER_STATUS", "1: takes adds, 0: read-only.", lambda stats: int(not stats.is_read_only))
-    stat(
-        "bookie_journal_JOURNAL_QUEUE_BYTES", "Bytes not synced yet.", lambda stats: stats.journal_queued_bytes
-    )
+    stat("bookie_journal_JOURNAL_QUEUE_BYTES", "Bytes not synced yet.", lambda stats: stats.journal_queued_bytes)
     stat("bookie_journal_JOURNAL_SYNC_count", "Journal syncs.", lambda stats: stats.journal_syncs)
     stat("bookie_write_cache_size", "Bytes not in an entry log yet.", lambda stats: stats.write_cache_bytes)
     stat("bookie_write_cache_count", "Entries not in an entry log yet.", lambda stats: stats.write_cache_entries)

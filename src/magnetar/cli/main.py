@@ -6,12 +6,13 @@ Assembles.
 """
 
 import sys
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 import magnetar
-from magnetar.errors import MagnetarError
+from magnetar.errors import CannotStart, MagnetarError
 
 app = typer.Typer(
     name="magnetar",
@@ -132,6 +133,52 @@ def bookkeeper(context: typer.Context) -> None:
     from magnetar.cli.bookkeeper import app as shell
 
     shell(args=context.args, prog_name="magnetar bookkeeper")
+
+
+class InspectedFile(StrEnum):
+    JOURNAL = "journal"
+    ENTRY_LOG = "entrylog"
+    INDEX = "index"
+
+
+@app.command()
+def inspect(
+    kind: Annotated[InspectedFile, typer.Argument(help="What the file is.")],
+    file: Annotated[str, typer.Argument(help="The file; an index is a directory.")],
+) -> None:
+    """Print what is in a file of a bookie."""
+    import asyncio
+
+    from magnetar.cli import inspect as files
+
+    inspected = {
+        InspectedFile.JOURNAL: files.inspect_journal,
+        InspectedFile.ENTRY_LOG: files.inspect_entry_log,
+        InspectedFile.INDEX: files.inspect_index,
+    }
+    try:
+        asyncio.run(inspected[kind](file, typer.echo))
+    except OSError as error:
+        raise CannotStart(f"{file} cannot be read: {error.strerror}") from error
+
+
+@app.command()
+def fsck(
+    metadata: Annotated[str, typer.Option(help="The cluster's metadata: remote:HOST:PORT or zk:HOST:PORT/CHROOT.")],
+    deep: Annotated[bool, typer.Option(help="Read every entry and check its digest.")] = False,
+    repair: Annotated[bool, typer.Option(help="Copy what is missing.")] = False,
+) -> None:
+    """Check that every bookie holds what the metadata says it holds."""
+    from magnetar.cli.bookkeeper_shell import Shell, run_shell
+    from magnetar.cli.fsck import check
+
+    clean: list[bool] = []
+
+    async def command(shell: Shell) -> None:
+        clean.append((await check(shell, deep=deep, repair=repair)).is_clean)
+
+    code = run_shell(metadata, command, typer.echo)
+    raise typer.Exit(code or int(clean != [True]))
 
 
 @app.command()
