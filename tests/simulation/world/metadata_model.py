@@ -5,12 +5,14 @@ One MetadataModel is the server; each ModelStore is one client's session on it. 
 instant between its call and its answer. Faults lie around that instant: requests and answers are late or lost
 (OutcomeUnknown, and nobody can tell which), clients are cut off, sessions expire, watches come late, twice or, if
 asked for, never; the whole store can be out. With all faults off it passes the contract suite like any other store.
-Uses timers of the running loop and the Random it is given, nothing else.
+Uses timers of the running loop and the Random it is given, nothing else. What a client hears it hears as the process
+that opened its session; what happens at the server happens whoever is alive.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -60,6 +62,8 @@ class MetadataModel:
         self.stores: list[ModelStore] = []
         self.injected: Counter[str] = Counter()
         self.is_out = False
+        # Sees every record as it is stored, for checkers.
+        self.on_stored: Callable[[str, bytes], None] | None = None
 
     def open_session(self) -> "ModelStore":
         return ModelStore(self)
@@ -115,8 +119,9 @@ class ModelStore(MetadataStore):
     def __init__(self, model: MetadataModel) -> None:
         self._model = model
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
         self._watches = Watches(
-            self._loop.call_soon,
+            lambda call: self._loop.call_soon(call, context=self._context),
             lambda error: self._loop.call_exception_handler({"message": "a metadata watch failed", "exception": error}),
             watches_max=model.settings.watches_max,
             path_bytes_max=model.settings.path_bytes_max,
@@ -157,6 +162,8 @@ class ModelStore(MetadataStore):
                 ephemeral=ephemeral,
                 sequential=sequential,
             )
+            if self._model.on_stored is not None:
+                self._model.on_stored(stored.path, value)
             self._model.announce(effects)
             return stored
 
@@ -220,7 +227,7 @@ class ModelStore(MetadataStore):
         self._break()
         if self._is_cut and not self._model.is_out and self._expiry is None:
             timeout_s = self._model.settings.session_timeout_ms / 1000
-            self._expiry = self._loop.call_later(timeout_s, self._expire)
+            self._expiry = self._loop.call_later(timeout_s, self._expire, context=Context())
         elif self._model.is_out and self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -290,7 +297,7 @@ class ModelStore(MetadataStore):
 
     def _schedule_reconnect(self) -> None:
         if not self._connected and self._reconnect is None:
-            self._reconnect = self._loop.call_later(self._model.faults.reconnect_ms / 1000, self._on_reconnect)
+            self._reconnect = self._later(self._model.faults.reconnect_ms / 1000, self._on_reconnect)
 
     def _on_reconnect(self) -> None:
         """Contact again: the session goes on, or its end is learned and a new one begins."""
@@ -309,7 +316,7 @@ class ModelStore(MetadataStore):
         if not self._lost:
             self._lost = True
             self._watches.on_session(SessionEvent.LOST)
-        self._reconnect = self._loop.call_later(self._model.faults.reconnect_ms / 1000, self._reestablish)
+        self._reconnect = self._later(self._model.faults.reconnect_ms / 1000, self._reestablish)
 
     def _reestablish(self) -> None:
         self._reconnect = None
@@ -333,6 +340,9 @@ class ModelStore(MetadataStore):
 
     def _after(self, delay_s: float, call: Callable[[], None]) -> None:
         if delay_s > 0:
-            self._loop.call_later(delay_s, call)
+            self._later(delay_s, call)
         else:
-            self._loop.call_soon(call)
+            self._loop.call_soon(call, context=self._context)
+
+    def _later(self, delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_s, call, context=self._context)

@@ -17,6 +17,9 @@ class DurableAcks:
 
     def acknowledged(self, node: str, disk: SimulatedDisk, path: str, start: int, end: int) -> None:
         self.checked += 1
-        if not disk.kernel.is_durable(path, start, end) and len(self.violations) < _KEPT_MAX:
-            sentence = f"{node} acknowledged bytes {start} to {end} of {path}, which no sync has covered"
+        if not disk.kernel.is_durable(path, start, end):
+            self.violated(f"{node} acknowledged bytes {start} to {end} of {path}, which no sync has covered")
+
+    def violated(self, sentence: str) -> None:
+        if len(self.violations) < _KEPT_MAX:
             self.violations.append(Violation("R1 durable before acknowledged", sentence))

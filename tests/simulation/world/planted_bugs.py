@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs put back on purpose, to see that the storage scenario finds each: the sensitivity table's left column.
+
+Each is a small change of production code that lasts as long as the run. Their names are what `--plant` takes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from magnetar.bookie import ledgers as bookie_ledgers
+from magnetar.bookie.journal_format import JournalRecord, RecordKind
+from magnetar.bookie.ledger_state import LedgerState
+from magnetar.bookie.opening import Opening
+from magnetar.bookie.storage import BookieStorage
+from magnetar.config.bookie import BookieSettings
+from magnetar.ledger import recoverer, recovery
+from magnetar.ledger.quorum import Quorum
+from magnetar.ledger.tail_writer import TailWriter
+from magnetar.ledger.tcp_channel import TcpChannel
+from magnetar.wire.bookkeeper.codes import LAST_ADD_CONFIRMED
+from tests.simulation.world.storage_cluster import SMALL_BOOKIE
+
+Bug = Callable[[], AbstractContextManager[Any]]
+
+
+def bookie_settings(names: Iterable[str]) -> BookieSettings:
+    """Acknowledging before the sync is a setting, if a loud one."""
+    return replace(SMALL_BOOKIE, journal_sync="ack-before-sync" not in names)
+
+
+@contextmanager
+def planted(names: Iterable[str]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name in sorted(names):
+            stack.enter_context(BUGS[name]())
+        yield
+
+
+def _fence_ignored() -> AbstractContextManager[Any]:
+    """Bookies answer fencing reads and take the old writer's adds all the same."""
+
+    async def fence(self: BookieStorage, ledger_id: int, master_key: bytes) -> None:
+        return
+
+    return patch.object(BookieStorage, "fence", fence)
+
+
+@contextmanager
+def _fence_forgotten() -> Iterator[None]:
+    """A bookie forgets its fences when it restarts."""
+    encode, apply = LedgerState.encode, Opening._apply
+
+    def encode_open(self: LedgerState) -> bytes:
+        data = bytearray(encode(self))
+        data[1] &= ~1
+        return bytes(data)
+
+    async def skip_fences(self: Opening, record: JournalRecord) -> None:
+        if record.kind != RecordKind.FENCED:
+            await apply(self, record)
+
+    with patch.object(LedgerState, "encode", encode_open), patch.object(Opening, "_apply", skip_fences):
+        yield
+
+
+def _fence_before_durable() -> AbstractContextManager[Any]:
+    """A fence is answered from memory: after a power loss it never was."""
+    fence = bookie_ledgers.Ledgers.fence
+
+    async def fence_at_once(self: bookie_ledgers.Ledgers, ledger_id: int, master_key: bytes) -> None:
+        state = await self._touched(ledger_id, master_key)
+        state.fence_durable = True
+        await fence(self, ledger_id, master_key)
+
+    return patch.object(bookie_ledgers.Ledgers, "fence", fence_at_once)
+
+
+@contextmanager
+def _no_rewrite() -> Iterator[None]:
+    """Recovery closes the ledger behind entries that it read and did not write back."""
+
+    def append(self: TailWriter, entry: bytes) -> None:
+        self._window.pushed += 1
+        self._window.confirmed = self._window.pushed
+
+    with patch.object(TailWriter, "append", append):
+        yield
+
+
+def _short_absence() -> AbstractContextManager[Any]:
+    """The wrong coverage: one bookie that does not hold an entry proves that it was never confirmed."""
+    return patch.object(Quorum, "absences_needed", property(lambda self: 1))
+
+
+@contextmanager
+def _unknown_is_absent() -> Iterator[None]:
+    """An error is taken as proof of absence."""
+    with (
+        patch.object(recovery, "proves_absence", lambda error: True),
+        patch.object(recoverer, "proves_absence", lambda error: True),
+    ):
+        yield
+
+
+def _reads_do_not_fence() -> AbstractContextManager[Any]:
+    """Recovery fences when it asks for the last add confirmed, and not when it reads on."""
+    read = TcpChannel.read
+
+    async def plain_read(self: TcpChannel, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None) -> bytes:
+        key = fence_key if entry_id == LAST_ADD_CONFIRMED else None
+        return await read(self, ledger_id, entry_id, fence_key=key)
+
+    return patch.object(TcpChannel, "read", plain_read)
+
+
+BUGS: dict[str, Bug] = {
+    "ack-before-sync": lambda: ExitStack(),
+    "fence-ignored": _fence_ignored,
+    "fence-forgotten": _fence_forgotten,
+    "fence-before-durable": _fence_before_durable,
+    "no-rewrite": _no_rewrite,
+    "short-absence": _short_absence,
+    "unknown-is-absent": _unknown_is_absent,
+    "reads-do-not-fence": _reads_do_not_fence,
+}

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bookie's storage, unchanged, with a witness: what it acknowledges is durable (R1), and a fence is for ever (I6).
+
+The witness does not ask the code under test: it looks for the entry's bytes in the disk's model, and remembers over all
+lives of the bookie which fences were acknowledged.
+Carries.
+"""
+
+from collections.abc import Callable
+
+from magnetar.bookie.add_runs import AddListener
+from magnetar.bookie.storage import BookieStorage
+from magnetar.errors import NoSuchEntry, NoSuchLedger
+from magnetar.runtime.simulated_disk import SimulatedDisk
+from tests.simulation.world.checkers.violation import Violation
+from tests.simulation.world.node import Node
+
+_OK = 0
+
+
+class WatchedStorage(BookieStorage):
+    """Made by `open`, like any other; `watch` puts the witness in."""
+
+    _witness: "Witness | None" = None
+
+    def watch(self, witness: "Witness") -> None:
+        self._witness = witness
+
+    def add(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        entry: bytes,
+        master_key: bytes,
+        listener: AddListener,
+        recovery: bool = False,
+    ) -> None:
+        if self._witness is not None:
+            listener = self._witness.before(listener, ledger_id, entry_id, entry, recovery)
+        super().add(ledger_id, entry_id, entry, master_key, listener, recovery)
+
+    async def read(self, ledger_id: int, entry_id: int, fence_key: bytes | None = None) -> bytes:
+        witness = self._witness if fence_key is not None else None
+        try:
+            entry = await super().read(ledger_id, entry_id, fence_key)
+        except (NoSuchEntry, NoSuchLedger):
+            if witness is not None:
+                witness.fenced(ledger_id)
+            raise
+        if witness is not None:
+            witness.fenced(ledger_id)
+        return entry
+
+
+class Witness:
+    """`fences` outlives the bookie's process: the ledgers whose fence some life of it has acknowledged."""
+
+    def __init__(
+        self, node: Node, journal: str, fences: dict[int, None], on_held: Callable[[int, int, bool], None]
+    ) -> None:
+        self._node = node
+        self._journal = journal
+        self._on_held = on_held
+        self._fences = fences
+        self._watching: dict[tuple[AddListener, int, bool], _Watching] = {}
+
+    def before(self, listener: AddListener, ledger_id: int, entry_id: int, entry: bytes, recovery: bool) -> AddListener:
+        """Who is told instead, and tells the listener: one for all adds that it waits for in this ledger."""
+        key = (listener, ledger_id, recovery)
+        watching = self._watching.setdefault(key, _Watching(self, listener, ledger_id, recovery))
+        watching.entries[entry_id] = entry
+        return watching
+
+    def fenced(self, ledger_id: int) -> None:
+        self._fences[ledger_id] = None
+
+    def acknowledged(self, ledger_id: int, entry_id: int, entry: bytes, *, recovery: bool) -> None:
+        world = self._node.world
+        world.durable_acks.checked += 1
+        if not recovery and ledger_id in self._fences:
+            sentence = f"{self._node.name} fenced ledger {ledger_id} and then took entry {entry_id} of its old writer"
+            world.check([Violation("I6 fenced-cannot-commit", sentence)])
+        if is_durable(self._node.disk, self._journal, entry):
+            self._on_held(ledger_id, entry_id, recovery)
+            return
+        sentence = f"{self._node.name} acknowledged entry {entry_id} of ledger {ledger_id}, which no sync has covered"
+        world.durable_acks.violated(sentence)
+
+
+class _Watching:
+    __slots__ = ("_ledger_id", "_listener", "_recovery", "_witness", "entries")
+
+    def __init__(self, witness: Witness, listener: AddListener, ledger_id: int, recovery: bool) -> None:
+        self._recovery = recovery
+        self._witness = witness
+        self._listener = listener
+        self._ledger_id = ledger_id
+        self.entries: dict[int, bytes] = {}
+
+    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
+        if code == _OK:
+            for entry_id in range(first, last + 1):
+                entry = self.entries[entry_id]
+                self._witness.acknowledged(self._ledger_id, entry_id, entry, recovery=self._recovery)
+        self._listener.on_added(bookie, first, last, code)
+
+
+def is_durable(disk: SimulatedDisk, directory: str, entry: bytes) -> bool:
+    """Whether some file of the directory holds these bytes, safe from a power loss."""
+    for path, pages in disk.kernel.names.files():
+        if not path.startswith(directory):
+            continue
+        start = pages.visible.find(entry)
+        while start >= 0:
+            if disk.kernel.is_durable(path, start, start + len(entry)):
+                return True
+            start = pages.visible.find(entry, start + 1)
+    return False
