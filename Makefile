@@ -43,19 +43,25 @@ $(VENV)/.test: $(VENV)/.run requirements/test.txt
 	@$(PIP_INSTALL) --require-hashes -r requirements/test.txt
 	@touch $@
 
+$(VENV)/.spark: $(VENV)/.test requirements/spark.txt
+	@echo "installing what Spark needs"
+	@$(PIP_INSTALL) --require-hashes -r requirements/spark.txt
+	@$(BIN)/python -m tools.java
+	@touch $@
+
 .PHONY: setup setup-test setup-all run
 setup: $(VENV)/.run ## Prepare .venv with what Magnetar runs on; the second time does nothing.
 setup-test: $(VENV)/.test ## Add what the checks and tests need.
-setup-all: setup-test ## Add every extra.
+setup-all: setup-test $(VENV)/.spark ## Add every extra: Spark, and Java if it may be installed.
 
 run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passes flags on.
 	@exec $(BIN)/magnetar standalone $(ARGS)
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults interop sim bench features
-test: $(VENV)/.test ## Run every suite that CI runs and print each one's share of the time.
-	@$(BIN)/python -m tools.suites check contracts simulation conformance faults
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults interop spark sim bench features
+test: $(VENV)/.spark ## Run every suite that CI runs and print each one's share of the time.
+	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
 ci: ## What CI runs: all suites; a missing system part is a failure, not a skip.
 	@CI=true $(MAKE) --no-print-directory test
@@ -98,6 +104,9 @@ faults: $(VENV)/.test ## Do real processes survive kills, pauses and full disks?
 interop: $(VENV)/.test ## With Apache's own bookie, client and shell; REFERENCE_PULSAR names an unpacked distribution.
 	@$(PYTEST) tests/interop
 
+spark: $(VENV)/.spark ## Is a topic a DataFrame, live and historical, exactly once?
+	@$(PYTEST) tests/spark
+
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
@@ -117,6 +126,7 @@ lock: $(VENV)/.test ## Compile requirements/*.in to locked versions with hashes;
 	@$(COMPILE) $(ARGS) -o requirements/build.txt requirements/build.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -o requirements/run.txt requirements/run.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -o requirements/test.txt requirements/test.in
+	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -o requirements/spark.txt requirements/spark.in
 
 hooks: $(VENV)/.test ## Let git run the quick checks before each commit.
 	@$(BIN)/pre-commit install

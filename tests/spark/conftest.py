@@ -6,18 +6,25 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
-from magnetar import spark as magnetar_spark
 from magnetar.blocking import Client
 from tests.processes import StandaloneProcess
+from tests.spark_extra import ignored_without_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+collect_ignore_glob = ignored_without_pyspark("tests/spark")
 
 
 @pytest.fixture(scope="session")
-def spark(needs: Callable[[str, str], str]) -> Iterator[SparkSession]:
+def spark(needs: Callable[[str, str], str]) -> "Iterator[SparkSession]":
     needs("java", "Spark needs Java 17 or newer: apt install openjdk-17-jre-headless, or set JAVA_HOME")
+    from magnetar import spark as magnetar_spark
+
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     made = magnetar_spark.session(
         "tests",

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the Java that Spark needs, and installs it where that may be done: on Debian and its kin, as root.
+
+`python -m tools.java` says what it found in one sentence. Without Java the Spark suite is skipped loudly; under
+CI=true that is a failure.
+Carries.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+LEAST = 17
+PACKAGE = "openjdk-17-jre-headless"
+
+
+def java_version(program: str) -> int:
+    """The feature release of a java program; 0 if it does not run."""
+    try:
+        told = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+    except OSError:
+        return 0
+    found = re.search(r'version "(\d+)', told)
+    return int(found[1]) if found else 0
+
+
+def find_java() -> str | None:
+    """A java that is new enough: that of JAVA_HOME first, as Spark itself does it, then the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    candidates = [str(Path(home) / "bin" / "java")] if home else []
+    on_path = shutil.which("java")
+    candidates += [on_path] if on_path else []
+    return next((program for program in candidates if java_version(program) >= LEAST), None)
+
+
+def install_java() -> bool:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return False
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "-qq"], env=environment, check=False)
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", PACKAGE]
+    return subprocess.run(command, env=environment, check=False).returncode == 0
+
+
+def main() -> int:
+    program = find_java()
+    if program is None and install_java():
+        program = find_java()
+    if program is not None:
+        print(f"Java {java_version(program)} for Spark: {program}")
+        return 0
+    print(f"Spark needs Java {LEAST} or newer: install {PACKAGE}, or set JAVA_HOME to one.", file=sys.stderr)
+    return 1 if os.environ.get("CI") == "true" else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
