@@ -64,6 +64,7 @@ class Broker:
             clock,
             bytes_max=settings.schema_bytes_max,
         )
+        self.topics.on_deleted = lambda name: self.schemas.delete(name, force=True)
         self._budget = PublishBudget(settings.process_publish_bytes_max)
         self._connections: dict[Connection, Tasks] = {}
         self._servers: list[asyncio.Server] = []

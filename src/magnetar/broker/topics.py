@@ -9,7 +9,7 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from magnetar.broker.dispatch.parts import DispatchMemory
@@ -65,6 +65,8 @@ class Topics:
         self._broker_limiter: RateLimiter | None = None
         self._dispatch_limit: NamedLimit | None = None
         self._closing = False
+        # Told of every topic that is deleted for good, when its log is gone.
+        self.on_deleted: Callable[[TopicName], Awaitable[object]] | None = None
 
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
@@ -165,6 +167,8 @@ class Topics:
         if not force:
             topic.refuse_when_busy()
         await sheltered(self._tasks, self._leave(topic, topic.delete(force=force)), f"delete {name}")
+        await self._forget(name)
+
 
     async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> None:
         """Make a topic that is not partitioned: a record alone, its first ledger comes with its first use.
@@ -196,7 +200,15 @@ class Topics:
         for partition in present:
             if await self.directory.exists(partition):
                 await self.delete(partition, force=force)
+        await self._forget(name)
         await self.namespaces.delete_partitioned(name)
+
+    async def _forget(self, name: TopicName) -> None:
+        """What is kept of a topic beside its log goes with it; partitions share theirs, which stay with the base."""
+        if not name.is_partition:
+            await self.policies.delete_topic(name)
+            if self.on_deleted is not None:
+                await self.on_deleted(name)
 
     def limit_publishing(self, rate: Rate) -> None:
         """What all topics of this broker may take together."""

@@ -50,7 +50,7 @@ async def check_consumer_schema(session: Session, topic: ServedTopic, request: p
         await session.broker.schemas.check_consumer(name, schema, policies.schema_compatibility)
 
 
-async def get_schema(session: Session, request: pb.CommandGetSchema) -> None:
+async def find_schema(session: Session, request: pb.CommandGetSchema) -> None:
     topic = TopicName.parse(request.topic)
     schemas = session.broker.schemas
     if request.HasField("schema_version"):
@@ -67,7 +67,7 @@ async def get_schema(session: Session, request: pb.CommandGetSchema) -> None:
     session.answer(pb.BaseCommand.GET_SCHEMA_RESPONSE, answer)
 
 
-async def get_or_create_schema(session: Session, request: pb.CommandGetOrCreateSchema) -> None:
+async def adopt_schema(session: Session, request: pb.CommandGetOrCreateSchema) -> None:
     topic = await session.broker.topics.open(TopicName.parse(request.topic), create=False)
     policies = await session.broker.policies.effective(topic.name)
     schema = _brought(request.schema)

@@ -34,7 +34,7 @@ SERVED: Final[Mapping[int, Serving]] = {
     BaseCommand.UNSUBSCRIBE: Serving(cold=consume.unsubscribe),
     BaseCommand.CLOSE_CONSUMER: Serving(cold=consume.close_consumer),
     BaseCommand.GET_LAST_MESSAGE_ID: Serving(cold=consume.last_message_id),
-    BaseCommand.GET_SCHEMA: Serving(cold=schemas.get_schema),
-    BaseCommand.GET_OR_CREATE_SCHEMA: Serving(cold=schemas.get_or_create_schema),
+    BaseCommand.GET_SCHEMA: Serving(cold=schemas.find_schema),
+    BaseCommand.GET_OR_CREATE_SCHEMA: Serving(cold=schemas.adopt_schema),
     BaseCommand.CONSUMER_STATS: Serving(cold=consume.consumer_stats),
 }
