@@ -181,6 +181,17 @@ def fsck(
     raise typer.Exit(code or int(clean != [True]))
 
 
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+    help="Keys and tokens that clients prove their role with.",
+)
+def tokens(context: typer.Context) -> None:
+    from magnetar.cli.tokens import app as commands
+
+    commands(args=context.args, prog_name="magnetar tokens")
+
+
 @app.command()
 def admin(
     words: Annotated[list[str], typer.Argument(help="A noun, a verb and what it needs, as pulsar-admin's.")],

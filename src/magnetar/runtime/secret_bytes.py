@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that nobody can guess, from the operating system: keys, nonces. Never for jitter or choice. Carries."""
+"""Bytes that nobody can guess, for keys. Carries."""
 
 import os
 
