@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schemas as the official client brings them: versions, evolution, refusals, and after kill -9."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pulsar
 import pytest
@@ -14,7 +14,7 @@ from tests.processes import StandaloneProcess
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
-class First(of.Record):
+class First(of.Record):  # type: ignore[misc]
     _avro_namespace = "tests"
     name = of.String(required=True)
 
@@ -37,7 +37,7 @@ def topic(request: pytest.FixtureRequest) -> str:
     return f"persistent://public/default/{request.node.name.replace('[', '-').replace(']', '')}"
 
 
-def avro(name: str, *fields: dict[str, object]) -> of.AvroSchema:
+def avro(name: str, *fields: Mapping[str, object]) -> of.AvroSchema:
     return of.AvroSchema(None, {"type": "record", "name": name, "fields": list(fields)})
 
 
