@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from magnetar.admin.server import AdminServer, take_port
 from magnetar.broker.broker import Broker
 from magnetar.broker.policies.policies import Policies
+from magnetar.cli.exposure import check_exposure
 from magnetar.cli.ledger_client import ledger_client
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
 from magnetar.config.key import BROKER
@@ -26,6 +27,7 @@ from magnetar.runtime.tasks import Tasks
 def run_broker(flags: RoleFlags, given: dict[str, str | None]) -> int:
     """Serve until told to stop; returns the exit code."""
     settings = role_settings(flags, BROKER, given)
+    check_exposure(settings, sys.stderr.write)
     start_logging(settings.runtime, sys.stderr)
 
     async def serve(process: Process) -> None:

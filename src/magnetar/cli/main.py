@@ -46,6 +46,9 @@ def standalone(
     ready_file: Annotated[str | None, typer.Option(help="Written with the URLs, as JSON, once it serves.")] = None,
     wipe: Annotated[bool, typer.Option(help="Delete what the data directory holds first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+    production: Annotated[
+        bool, typer.Option("--production", help="Refuse to start where clients need not say who they are.")
+    ] = False,
 ) -> None:
     """Run broker, bookie and metadata in one process."""
     from magnetar.cli.standalone import StandaloneFlags, run_standalone
@@ -59,6 +62,7 @@ def standalone(
         ready_file=ready_file,
         wipe=wipe,
         json=json,
+        production=production,
     )
     raise typer.Exit(run_standalone(flags))
 
@@ -73,13 +77,19 @@ def broker(
     config: Annotated[list[str] | None, typer.Option(help="A Pulsar configuration file; may be repeated.")] = None,
     ready_file: Annotated[str | None, typer.Option(help="Written with the URLs, as JSON, once it serves.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+    production: Annotated[
+        bool, typer.Option("--production", help="Refuse to start where clients need not say who they are.")
+    ] = False,
 ) -> None:
     """Run a broker of a cluster."""
     from magnetar.cli.broker import run_broker
     from magnetar.cli.role import RoleFlags
 
     flags = RoleFlags(data_dir, metadata, tuple(config or ()), ready_file, json)
-    raise typer.Exit(run_broker(flags, {"--bind": bind, "--port": port, "--http-port": http_port}))
+    given = {"--bind": bind, "--port": port, "--http-port": http_port}
+    if production:
+        given["security.production"] = "true"
+    raise typer.Exit(run_broker(flags, given))
 
 
 @app.command()

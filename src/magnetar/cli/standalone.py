@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from magnetar.bookie.rocks_index import RocksLedgerIndex
+from magnetar.cli.exposure import check_exposure
 from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
 from magnetar.errors import BadSetting, CannotStart, DataDirectoryInUse, DiskFull
 from magnetar.runtime.blocking_calls import BlockingCalls
@@ -43,6 +44,7 @@ class StandaloneFlags(NamedTuple):
     ready_file: str | None = None
     wipe: bool = False
     json: bool = False
+    production: bool = False
 
 
 def run_standalone(flags: StandaloneFlags) -> int:
@@ -91,11 +93,14 @@ def _settings(flags: StandaloneFlags) -> Settings:
     given = {"--bind": flags.bind, "--port": flags.port, "--http-port": flags.http_port}
     if flags.json:
         given["runtime.log_format"] = "json"
+    if flags.production:
+        given["security.production"] = "true"
     files = [SettingsFile(name, _read(name)) for name in flags.config]
     settings = load_settings(files, os.environ, {name: text for name, text in given.items() if text is not None})
     for notice in settings.notices:
         if notice.level is NoticeLevel.WARNING:
             sys.stderr.write(f"magnetar: warning: {notice.text}\n")
+    check_exposure(settings, sys.stderr.write)
     return settings
 
 

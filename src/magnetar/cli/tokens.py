@@ -22,7 +22,12 @@ from magnetar.errors import BadSetting
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.secret_bytes import secret_bytes
 
-app = typer.Typer(name="tokens", help="Keys and tokens that clients prove their role with.", no_args_is_help=True)
+app = typer.Typer(
+    name="tokens",
+    help="Keys and tokens that clients prove their role with.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 _KEY = "a path, file:///path or data:;base64,…"
 SecretKey = Annotated[str | None, typer.Option("--secret-key", "-sk", help=f"Secret key: {_KEY}")]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
+    # Refuses to start where a broker would listen to a network and ask nobody who they are.
+    production: bool = False
     authentication_enabled: bool = False
     # token, basic, tls, or the names of Pulsar's provider classes.
     authentication_providers: tuple[str, ...] = ()
