@@ -66,7 +66,7 @@ def test_every_acknowledged_message_survives_kill_9_in_send_order(tmp_path: Path
     topic = "persistent://public/default/killed"
     with StandaloneProcess(tmp_path) as standalone:
         client = pulsar.Client(standalone.service_url, operation_timeout_seconds=60, logger=QUIET)
-        # A subscription that has read nothing keeps everything: without one, consumed data may go when a ledger is full.
+        # A subscription that has read nothing keeps everything; without one, data may go when its ledger is full.
         client.subscribe(topic, "keeper", initial_position=pulsar.InitialPosition.Earliest).close()
         publishing = Publishing(client, topic)
         kill_times = []
