@@ -347,6 +347,21 @@ def test_no_header_lends_another_role(standalone: GuardedStandalone) -> None:
             assert admin.get("/tenants", headers={"X-Pulsar-Auth-Role": "admin"}).status_code == 403
 
 
+def test_an_id_of_another_tenants_message_opens_nothing(standalone: GuardedStandalone) -> None:
+    send_and_receive(standalone.service_url, TOPIC, pulsar.AuthenticationToken(token("token-principal")))
+    send_and_receive(standalone.service_url, "public-topic")
+    with standalone.admin() as admin:
+        ledgers = admin.get("/persistent/private/auth/t/internalStats").json()["ledgers"]
+    with standalone.admin(None) as anonymous:
+        for ledger in ledgers:
+            path = f"/persistent/public/default/public-topic/ledger/{ledger['ledgerId']}/entry/0"
+            answer = anonymous.get(path)
+            assert answer.status_code in (404, 412), answer.text
+            assert b"hello" not in answer.content
+            private = f"/persistent/private/auth/t/ledger/{ledger['ledgerId']}/entry/0"
+            assert anonymous.get(private).status_code == 403
+
+
 # --- secrets ------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS on both ports: who is believed, who is refused, and certificates that change while it runs."""
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
@@ -19,7 +20,9 @@ from tests.processes import StandaloneProcess
 
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedStandalone]:
-    with GuardedStandalone(tmp_path_factory.mktemp("tls"), tlsCertRefreshCheckDurationSec="1") as running:
+    with GuardedStandalone(
+        tmp_path_factory.mktemp("tls"), tlsCertRefreshCheckDurationSec="1", keepAliveIntervalSeconds="1"
+    ) as running:
         running.furnish()
         yield running
 
@@ -111,6 +114,15 @@ def test_a_changed_certificate_is_taken_up(standalone: GuardedStandalone) -> Non
 
 def presented(standalone: GuardedStandalone) -> str:
     return ssl.get_server_certificate(("127.0.0.1", standalone.tls_port), timeout=10)
+
+
+def test_who_connects_and_does_not_say_so_is_cut_off(standalone: GuardedStandalone) -> None:
+    for port in (standalone.port, standalone.tls_port):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
+            # The beginning of a frame that never ends.
+            silent.sendall(b"\0\0\0")
+            with contextlib.suppress(ConnectionResetError):
+                assert silent.recv(1) == b""
 
 
 def test_without_its_files_it_does_not_start(tmp_path: Path) -> None:

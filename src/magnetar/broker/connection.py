@@ -236,6 +236,10 @@ class Connection(asyncio.Protocol):
 
     def _check_alive(self) -> None:
         """A peer that was silent for an interval is pinged; one that lets two pings go by is gone."""
+        if not self._session.is_connected:
+            _log.warning("closing the connection of %s: it has not connected in time", self.peer)
+            self._transport.abort()
+            return
         if self._heard or self._reading_paused:
             self._pings_unanswered = 0
         elif self._pings_unanswered >= 2:

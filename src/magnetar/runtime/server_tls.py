@@ -52,7 +52,7 @@ class ServerTls:
             if ciphers:
                 self.context.set_ciphers(ciphers.replace(",", ":"))
         except ssl.SSLError as error:
-            raise BadSetting(f"tlsCiphers cannot be used: {error.reason}") from error
+            raise BadSetting(f"tlsCiphers cannot be used: {_reason(error)}") from error
         self._load()
         self._seen = self._moments()
 
@@ -101,4 +101,4 @@ async def watch_files(tls: ServerTls, interval_s: int) -> None:
 
 
 def _reason(error: Exception) -> str:
-    return (error.reason if isinstance(error, ssl.SSLError) else None) or getattr(error, "strerror", None) or str(error)
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
