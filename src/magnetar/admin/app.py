@@ -19,6 +19,7 @@ from magnetar.admin import (
     broker_stats,
     brokers,
     clusters,
+    compaction,
     health,
     lookup,
     messages,
@@ -28,6 +29,7 @@ from magnetar.admin import (
     partitions,
     permissions,
     resource_groups,
+    schemas,
     stats,
     subscriptions,
     tenants,
@@ -64,12 +66,14 @@ ROUTERS = (
     stats.router,
     subscriptions.router,
     messages.router,
+    compaction.router,
     topics.router,
     topic_policies.router,
     brokers.router,
     broker_stats.router,
     bookies.router,
     resource_groups.router,
+    schemas.router,
 )
 
 

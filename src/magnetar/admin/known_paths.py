@@ -311,7 +311,7 @@ _TABLE: Final = """
 
 # The first that a path starts with names its feature.
 _FEATURES: Final = (
-    ("/admin/v2/schemas", "The schema registry over HTTP"),
+    ("/admin/v2/schemas", "Schema metadata over HTTP"),
     ("/admin/v2/worker", "The function worker"),
     ("/admin/v2/functions", "Functions"),
     ("/admin/v3/functions", "Functions"),
@@ -324,7 +324,6 @@ _FEATURES: Final = (
     ("/topics", "Publishing over HTTP"),
 )
 _LAST_PARTS: Final = (
-    ("compaction", "Compaction over HTTP"),
     ("offload", "Offloading"),
     ("scanOffloadedLedgers", "Offloading"),
     ("replicatedSubscriptionStatus", "Replicated subscriptions"),
