@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from magnetar.runtime.chance import fresh_seed
 from tests.simulation.run import main
 from tests.simulation.world.registry import run_seed, scenarios
 from tests.simulation.world.schedule import Policy
@@ -28,6 +29,15 @@ for name in scenarios():
 def test_seed(name: str, seed: int) -> None:
     verdict = run_seed(name, seed)
     assert not verdict.violations, f"make sim SEED={seed} ARGS='--scenario {name}'\n{verdict.violations[0]}"
+
+
+@pytest.mark.parametrize("name", ["broker", "storage", "takeover"])
+def test_fresh_seeds(name: str) -> None:
+    """Other ones in every run: the message says how to run one again."""
+    first = fresh_seed() % 10**9
+    for seed in range(first, first + 15):
+        verdict = run_seed(name, seed)
+        assert not verdict.violations, f"make sim SEED={seed} ARGS='--scenario {name}'\n{verdict.violations[0]}"
 
 
 @pytest.mark.parametrize("policy", list(Policy))

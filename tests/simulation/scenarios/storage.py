@@ -34,6 +34,7 @@ from tests.simulation.world.world import World
 
 _SECONDS = 6.0
 _CALM_S = 120.0
+_DAMAGED_S = 10.0
 _PASSWORD = b"secret"
 _READ_BYTES_MAX = 4096
 _LEDGERS_MAX = 8
@@ -122,7 +123,8 @@ class Storage:
 
     async def _scan(self, client: Ledgers, ledger_id: int) -> None:
         operation = self.history.invoke("scanner", "scan", ledger_id)
-        deadline = self.world.loop.time() + _CALM_S
+        # After damage a ledger may stay shut until its copies are repaired, which nobody does here.
+        deadline = self.world.loop.time() + (_DAMAGED_S if self.cluster.damaged else _CALM_S)
         while True:
             try:
                 reader = await client.open(ledger_id, password=_PASSWORD)
