@@ -218,16 +218,20 @@ class BrokerStory:
         except MagnetarError as error:
             self.history.info(operation, type(error).__name__)
             return
-        life = self.machine.lives
+        before = self._hindrances()
 
         def settle() -> None:
-            if self.machine.lives == life and self.machine.is_running():
+            if self._hindrances() == before and self.machine.is_running() and not self.machine.is_paused():
                 self.history.ok(operation)
             else:
                 self.history.info(operation, "taken, perhaps not saved")
 
         # The answer says that it was taken. It is saved soon after, and from then on it must survive.
         self.world.loop.call_later(_SAVED_AFTER_S, settle, context=Context())
+
+    def _hindrances(self) -> list[int]:
+        """What keeps a machine from saving in time: its deaths, and the faults that make it stand still."""
+        return [self.machine.lives, *(self.world.faults[kind] for kind in ("pause", "full-disk", "slow-disk"))]
 
     async def _subscribe(self, client: Client) -> Consumer[bytes]:
         return await until_open(
