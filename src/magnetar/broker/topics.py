@@ -169,7 +169,6 @@ class Topics:
         await sheltered(self._tasks, self._leave(topic, topic.delete(force=force)), f"delete {name}")
         await self._forget(name)
 
-
     async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> None:
         """Make a topic that is not partitioned: a record alone, its first ledger comes with its first use.
 
