@@ -208,7 +208,9 @@ def test_a_silent_broker_is_given_up_after_two_intervals() -> None:
         async with FakeBroker() as broker:
             silent = [False]
             broker.faults.append(lambda connection, command: silent[0])
-            async with Client(broker.url, keep_alive_interval_seconds=0.05, **QUICK) as client:
+            async with Client(
+                broker.url, keep_alive_interval_seconds=0.05, connection_timeout_ms=200, **QUICK
+            ) as client:
                 producer = await client.create_producer(TOPIC)
                 silent[0] = True
                 receipt = await producer.submit(b"x")
