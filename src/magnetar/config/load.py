@@ -95,7 +95,7 @@ def load_settings(
     layers = [{name: _Given(text, f"role {role}") for name, text in ROLE_DEFAULTS.get(role, {}).items()}]
     layers += [_file_layer(file, notices) for file in files]
     layers += _environment_layers(environ or {}, notices)
-    layers.append(_flag_layer(flags or {}))
+    layers.append(_flag_layer(flags or {}, notices))
 
     values: dict[str, dict[str, Any]] = {owner: {} for owner in OWNERS}
     origins: dict[tuple[str, str], str] = {}
@@ -158,13 +158,18 @@ def _environment_layers(environ: Mapping[str, str], notices: list[Notice]) -> li
     return [plain, prefixed, ours]
 
 
-def _flag_layer(flags: Mapping[str, str]) -> _Layer:
+def _flag_layer(flags: Mapping[str, str], notices: list[Notice]) -> _Layer:
     layer: _Layer = {}
+    unused: list[str] = []
     for name, value in flags.items():
         key = _BY_FLAG.get(name, name)
-        if key not in _ROWS:
+        if key in _ROWS:
+            layer[key] = _Given(value, f"flag {name}")
+        elif _is_known(name):
+            unused.append(name)
+        else:
             raise BadSetting(f"{name} is no setting{_nearest(name)}")
-        layer[key] = _Given(value, f"flag {name}")
+    _note_unused(unused, "flags", notices)
     return layer
 
 

@@ -234,3 +234,8 @@ def test_every_key_of_upstream_is_accepted() -> None:
     assert warnings(loaded) == []
     assert len(infos(loaded)) == 1
     assert f"{len(unused)} keys are known to Pulsar" in infos(loaded)[0]
+
+
+def test_a_known_key_without_use_is_a_notice_as_a_flag_too() -> None:
+    settings = load_settings(flags={"acknowledgmentAtBatchIndexLevelEnabled": "true"})
+    assert any("acknowledgmentAtBatchIndexLevelEnabled" in notice.text for notice in settings.notices)
