@@ -39,6 +39,10 @@ class LogStats(NamedTuple):
     groups: int
     synced_bytes: int
     sync_seconds: float
+    # Why groups ended: they were full, they had waited long enough, or nothing more was queued.
+    ended_full: int = 0
+    ended_waiting: int = 0
+    ended_empty: int = 0
 
 
 class File(ABC):

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from magnetar.runtime.summary import Summary
+
 SERIES_MAX: Final = 10_000
 OVERFLOW_LABEL: Final = "other"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -138,6 +140,11 @@ class Family(Generic[Metric]):
             found = self._series.setdefault(values, self._make())
         return found
 
+    def adopt(self, metric: Metric, *values: str) -> None:
+        """Show a metric that its owner made and keeps."""
+        assert len(values) == len(self.labels), f"{self.name} has the labels {self.labels}"
+        self._series[values] = metric
+
     def forget(self, *values: str) -> None:
         """Drop a series whose subject is gone; nothing happens when there is none."""
         self._series.pop(values, None)
@@ -185,6 +192,13 @@ class Metrics:
         self, name: str, help: str, labels: Sequence[str], bounds: Sequence[float] = LATENCY_BOUNDS
     ) -> Family[Histogram]:
         return self._family(Family(name, help, "histogram", labels, lambda: Histogram(bounds), self._series_max))
+
+    def summaries(self, name: str, help: str, labels: Sequence[str]) -> Family[Summary]:
+        return self._family(Family(name, help, "summary", labels, Summary, self._series_max))
+
+    def asked_counters(self, name: str, help: str, labels: Sequence[str]) -> Family[Gauge]:
+        """Counters that ask their source at each scrape, where something else counts already."""
+        return self._family(Family(name, help, "counter", labels, Gauge, self._series_max))
 
     def text(self) -> str:
         """The Prometheus text of everything, as CONTENT_TYPE."""

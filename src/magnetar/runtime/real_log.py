@@ -67,6 +67,7 @@ class ThreadedLog(SyncedLog):
         # The writer's.
         self._groups = 0
         self._sync_seconds = 0.0
+        self._full = self._waited = self._empty = 0
         self._thread = threading.Thread(target=self._run, args=(file,), name=name, daemon=True)
         self._thread.start()
 
@@ -89,7 +90,7 @@ class ThreadedLog(SyncedLog):
         return self._appended - self._told
 
     def stats(self) -> LogStats:
-        return LogStats(self._groups, self._synced, self._sync_seconds)
+        return LogStats(self._groups, self._synced, self._sync_seconds, self._full, self._waited, self._empty)
 
     async def close(self) -> None:
         if not self._closing:
@@ -187,19 +188,23 @@ class ThreadedLog(SyncedLog):
             if not queue:
                 wait_s = deadline - time.monotonic() if deadline else 0.0
                 if wait_s <= 0:
-                    break
+                    if deadline:
+                        self._waited += 1
+                    else:
+                        self._empty += 1
+                    return length
                 self._rest(wait_s)
                 continue
             order, order_bytes = queue[0]
-            if (
-                isinstance(order, (str, _End))
-                or length + order_bytes > bytes_max
-                or len(group) + len(order) > buffers_max
-            ):
+            if isinstance(order, (str, _End)):
+                self._empty += 1
+                return length
+            if length + order_bytes > bytes_max or len(group) + len(order) > buffers_max:
                 break
             queue.popleft()
             group += order
             length += order_bytes
+        self._full += 1
         return length
 
     def _rest(self, timeout_s: float | None) -> None:

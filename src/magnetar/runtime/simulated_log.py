@@ -49,6 +49,7 @@ class SimulatedLog(SyncedLog):
         self._synced = 0
         self._groups = 0
         self._sync_seconds = 0.0
+        self._full = self._waited = self._empty = 0
         self._busy = False
         self._company: asyncio.TimerHandle | None = None
         self._closing = False
@@ -70,7 +71,7 @@ class SimulatedLog(SyncedLog):
         return self._appended - self._synced
 
     def stats(self) -> LogStats:
-        return LogStats(self._groups, self._synced, self._sync_seconds)
+        return LogStats(self._groups, self._synced, self._sync_seconds, self._full, self._waited, self._empty)
 
     async def close(self) -> None:
         if self._process.is_dead():
@@ -175,6 +176,12 @@ class SimulatedLog(SyncedLog):
             length += order_bytes
         self._queued_buffers -= len(group)
         self._taken += length
+        if self._queue or length >= self._limits.bytes_max or len(group) >= self._limits.buffers_max:
+            self._full += 1
+        elif self._limits.delay_max_ms > 0:
+            self._waited += 1
+        else:
+            self._empty += 1
         self._step(Call.WRITE, self._path, lambda: self._write(group, length))
 
     def _write(self, group: list[Buffer], length: int) -> None:
