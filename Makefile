@@ -59,7 +59,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults interop spark sim bench features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults interop official-suite scale spark sim bench features
 test: $(VENV)/.spark ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
@@ -103,6 +103,13 @@ faults: $(VENV)/.test ## Do real processes survive kills, pauses and full disks?
 
 interop: $(VENV)/.test ## With Apache's own bookie, client and shell; REFERENCE_PULSAR names an unpacked distribution.
 	@$(PYTEST) tests/interop
+
+official-suite: $(VENV)/.test ## The official Python client's own tests; CHECKOUT names a working copy of pulsar-client-python.
+	@test -n "$(CHECKOUT)" || { echo "CHECKOUT=path names a working copy of pulsar-client-python" >&2; exit 2; }
+	@$(BIN)/python -m tools.official_suite $(CHECKOUT) $(ARGS)
+
+scale: $(VENV)/.test ## Ten thousand topics, a million ack holes, a thousand subscriptions, in full.
+	@SCALE=full $(PYTEST) tests/faults/test_scale.py -s
 
 spark: $(VENV)/.spark ## Is a topic a DataFrame, live and historical, exactly once?
 	@$(PYTEST) tests/spark

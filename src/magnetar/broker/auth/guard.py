@@ -17,7 +17,7 @@ from magnetar.broker.auth.authenticator import Credentials, Identity, Principal
 from magnetar.broker.auth.command_rules import questions
 from magnetar.broker.auth.grants import Grants, Need, Record, Target
 from magnetar.config.security import SecuritySettings
-from magnetar.errors import BadSetting, DamagedRecord, NotAuthenticated, NotAuthorized
+from magnetar.errors import BadSetting, DamagedRecord, NotAuthenticated, NotAuthorized, TopicNotFound
 from magnetar.metadata.cache import RecordCache
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import POLICIES_ROOT, tenant_path
@@ -71,7 +71,13 @@ class Guard:
         if self._records is None:
             return
         for need, target in questions(kind, command):
-            await self.require(principal, need, target)
+            try:
+                await self.require(principal, need, target)
+            except NotAuthorized as error:
+                # Clients that name a tenant nobody made are told so, as upstream does.
+                if target.tenant and await self._record(self._records, tenant_path(target.tenant)) is None:
+                    raise TopicNotFound(f"Tenant {target.tenant} does not exist") from error
+                raise
 
     async def require(self, principal: Principal | None, need: Need, target: Target) -> None:
         """NotAuthenticated without a principal where one is needed; NotAuthorized when one of its roles may not."""

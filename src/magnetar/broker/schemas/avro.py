@@ -100,16 +100,17 @@ class _Resolution:
             return self.check(reader["items"], writer["items"], f"{at}/items")
         if type_ == "map":
             return self.check(reader["values"], writer["values"], f"{at}/values")
-        if type_ not in ("record", "error", "enum", "fixed"):
+        if type_ in ("record", "error"):
+            # Records match by their fields: upstream's resolution does not look at their names.
+            return self._record(reader, writer, at)
+        if type_ not in ("enum", "fixed"):
             return ""
         if not _same_name(reader, writer):
             return f"{at or '/'}: the {type_} {writer['name']} is named {reader['name']} by the reader"
         if type_ == "fixed":
             sizes = reader["size"], writer["size"]
             return "" if sizes[0] == sizes[1] else f"{at or '/'}: fixed sizes {sizes[1]} and {sizes[0]} differ"
-        if type_ == "enum":
-            return _enum(reader, writer, at)
-        return self._record(reader, writer, at)
+        return _enum(reader, writer, at)
 
     def _record(self, reader: Json, writer: Json, at: str) -> str:
         pair = (reader["name"], writer["name"])

@@ -51,6 +51,7 @@ READABLE = [
     (record(field("b", "int", aliases=["a"])), record(field("a", "int"))),
     (record(field("a", "int"), name="N", aliases=["R"]), record(field("a", "int"))),
     (record(field("a", "int"), namespace="x"), record(field("a", "int"), namespace="y")),
+    (record(field("a", "int"), name="One"), record(field("a", "int"), name="Other")),
     (record(field("e", {**ENUM, "default": "A"})), record()),
     (TREE, TREE),
     ({"type": "fixed", "name": "F", "size": 4}, {"type": "fixed", "name": "F", "size": 4}),
@@ -67,7 +68,7 @@ UNREADABLE = [
     (LESS, ENUM, "symbols B"),
     (record(field("a", "int"), field("b", "int")), record(field("a", "int")), "/b: the reader's field is new"),
     (record(field("a", "int")), record(field("a", "string")), "/a"),
-    (record(name="One"), record(name="Other"), "named One"),
+    ({**ENUM, "name": "One"}, {**ENUM, "name": "Other"}, "named One"),
     ({"type": "fixed", "name": "F", "size": 4}, {"type": "fixed", "name": "F", "size": 5}, "sizes"),
     (
         record(field("next", ["null", "R"], default=None), field("a", "int")),
