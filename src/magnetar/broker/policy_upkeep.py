@@ -77,7 +77,7 @@ class PolicyUpkeep:
 
     async def _every(self, interval_s: int, name: str, step: Step) -> None:
         while True:
-            await asyncio.sleep(interval_s)
+            await self._clock.pause(interval_s)
             await self.run(name, step)
 
     @staticmethod

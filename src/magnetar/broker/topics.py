@@ -320,7 +320,7 @@ class Topics:
         interval_s = settings.topic_upkeep_interval_s
         inactivity_s = 0.0
         while True:
-            await asyncio.sleep(interval_s)
+            await self._clock.pause(interval_s)
             for topic in self.loaded():
                 topic.upkeep()
             for name, in_memory in list(self._in_memory.items()):

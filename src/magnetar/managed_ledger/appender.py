@@ -83,7 +83,7 @@ class Appender:
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._fences = 0
         # When an append was last seen, as precisely as check_rollover is called.
-        self._last_append_s = self._loop.time()
+        self._last_append_s = self._log.clock.elapsed_s()
         self._seen_pushed = -1
 
     # --- the hot path -------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Appender:
         current = self._current
         if current is None or self._busy or self._previous is not None or self._writer is None:
             return
-        now_s = self._loop.time()
+        now_s = self._log.clock.elapsed_s()
         if current.writer.last_add_pushed != self._seen_pushed:
             self._seen_pushed = current.writer.last_add_pushed
             self._last_append_s = now_s

@@ -166,7 +166,7 @@ class ManagedLedgers:
 
     async def _look_after(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.upkeep_interval_ms / 1000)
+            await self._around.clock.pause(self._settings.upkeep_interval_ms / 1000)
             for ledger in list(self._open.values()):
                 ledger.upkeep()
 

@@ -168,7 +168,7 @@ class Succession:
         async with self._record.turn:
             await self._record.write(self._record.present.with_reserved(ledger_id))
         writer = await self._log.create_ledger(ledger_id, self._appender)
-        return OpenLedger(writer, self._log.header_bytes, self._loop.time())
+        return OpenLedger(writer, self._log.header_bytes, self._log.clock.elapsed_s())
 
     async def _list(self, following: OpenLedger) -> None:
         """Put a new ledger on record, together with the end of the one before it."""

@@ -1,17 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wall-clock time, for what people and records see: publish time, TTL, delay. Durations come from the loop's clock.
+"""Message time: what people and records see, and what becomes due by it. Publish time, TTL, delay, retention, back-off.
 
+Whoever compares times with `now_ms` also waits by this clock, so that a test may move both together. Deadlines of
+input and output, keep-alive and the grouping of writes are the loop's: they stay real when message time is not.
 Carries.
 """
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
 
 
 class WallClock(ABC):
+    """Unless a clock says otherwise, its timers are the running loop's."""
+
     @abstractmethod
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
+
+    def elapsed_s(self) -> float:
+        """Seconds since some moment; never goes back."""
+        return asyncio.get_running_loop().time()
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        """Call once when this much time has passed."""
+        return asyncio.get_running_loop().call_later(delay_s, callback)
+
+    async def pause(self, interval_s: float) -> None:
+        """Between two rounds of upkeep. Only for what comes round and round: rounds that were missed are one."""
+        await asyncio.sleep(interval_s)
 
 
 class SystemClock(WallClock):

@@ -20,7 +20,7 @@ from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.managed_ledger.cursor_state import CursorState
 from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.ledger_list import LedgerList, LedgerSpan
-from magnetar.runtime.clock import WallClock
+from magnetar.runtime.clock import Timer, WallClock
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire import message
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
@@ -29,9 +29,18 @@ from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
 class HandClock(WallClock):
     def __init__(self) -> None:
         self.ms = 1_000_000
+        self.timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._order = count()
 
     def now_ms(self) -> int:
         return self.ms
+
+    def elapsed_s(self) -> float:
+        return self.ms / 1000
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        heapq.heappush(self.timers, (self.ms + 1000 * delay_s, next(self._order), callback))
+        return cast("Timer", None)
 
 
 class SideLedgersTwin:
@@ -182,7 +191,6 @@ class World:
         self.log = LogTwin()
         self.memory = DispatchMemory()
         self.crashes: list[BaseException] = []
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._names = count(1)
         self._settings = BrokerSettings(**settings)
@@ -192,8 +200,8 @@ class World:
     def reopen(self) -> None:
         """The subscription, as a new owner finds it: nothing acknowledged, its properties as they were."""
         self.tasks = Tasks("world", lambda _, error: self.crashes.append(error))
-        self._timers.clear()
-        parts = DispatchParts(self._settings, self.clock, self.tasks, self._call_later, self.memory)
+        self.clock.timers.clear()
+        parts = DispatchParts(self._settings, self.clock, self.tasks, self.clock.call_later, self.memory)
         state = CursorState(self.log.ledgers, self.log.ledgers.before_first)
         cursor = Cursor(
             cast(
@@ -253,21 +261,18 @@ class World:
     async def settle(self) -> None:
         """Let everything that is under way on the loop, and timers that are due, run to their end."""
         for _ in range(6):
-            while self._timers and self._timers[0][0] <= self.clock.ms:
-                heapq.heappop(self._timers)[2]()
+            while self.clock.timers and self.clock.timers[0][0] <= self.clock.ms:
+                heapq.heappop(self.clock.timers)[2]()
             await asyncio.sleep(0)
         assert not self.crashes, self.crashes
 
     async def pass_time(self, ms: int) -> None:
         until = self.clock.ms + ms
-        while self._timers and self._timers[0][0] <= until:
-            self.clock.ms = max(self.clock.ms, int(self._timers[0][0]))
+        while self.clock.timers and self.clock.timers[0][0] <= until:
+            self.clock.ms = max(self.clock.ms, int(self.clock.timers[0][0]))
             await self.settle()
         self.clock.ms = until
         await self.settle()
-
-    def _call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (self.clock.ms + 1000 * delay_s, next(self._numbers), callback))
 
 
 def client_of(consumer: Consumer) -> ClientTwin:

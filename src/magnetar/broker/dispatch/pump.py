@@ -60,6 +60,8 @@ class Pump:
         self._holds = 0
         self._again_scheduled = False
         self._timer_at_s = float("inf")
+        # By message time, unlike the other.
+        self._due_timer_at_s = float("inf")
         # A read that was started before a rewind or a reset must not be dispatched after it.
         self._epoch = 0
         self._read_epoch = 0
@@ -359,9 +361,21 @@ class Pump:
     def _arm(self) -> None:
         due_ms = self.delayed.next_due_ms
         assert due_ms is not None
-        wait_s = (due_ms - self._parts.clock.now_ms()) / 1000
-        if wait_s > 0:
-            self._wake_in(wait_s)
+        clock = self._parts.clock
+        wait_s = (due_ms - clock.now_ms()) / 1000
+        if wait_s <= 0:
+            return
+        wait_s = min(max(wait_s, self.TIMER_S_MIN), self.TIMER_S_MAX)
+        at_s = clock.elapsed_s() + wait_s
+        if at_s < self._due_timer_at_s - self.TIMER_S_MIN / 2:
+            self._due_timer_at_s = at_s
+            clock.call_later(wait_s, self._on_due_timer)
+
+    def _on_due_timer(self) -> None:
+        self._due_timer_at_s = float("inf")
+        self.wake()
+        if self.delayed.count and not self.is_closed:
+            self._arm()
 
     def _wake_in(self, delay_s: float) -> None:
         delay_s = min(max(delay_s, self.TIMER_S_MIN), self.TIMER_S_MAX)
