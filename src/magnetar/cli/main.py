@@ -113,25 +113,26 @@ def bookie(
     raise typer.Exit(run_bookie(flags, given))
 
 
-metadata_app = typer.Typer(name="metadata", help="The metadata of a cluster.", no_args_is_help=True)
-app.add_typer(metadata_app)
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+    help="The metadata of a cluster: serve, export, import, verify.",
+)
+def metadata(context: typer.Context) -> None:
+    from magnetar.cli.metadata import app as commands
+
+    commands(args=context.args, prog_name="magnetar metadata")
 
 
-@metadata_app.command("serve")
-def metadata_serve(
-    data_dir: Annotated[str, typer.Option(help="Where the metadata is kept.")] = "data",
-    bind: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 2281,
-    config: Annotated[list[str] | None, typer.Option(help="A configuration file; may be repeated.")] = None,
-    ready_file: Annotated[str | None, typer.Option(help="Written with the URL, as JSON, once it serves.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
-) -> None:
-    """Serve a cluster's metadata to processes of this machine, without ZooKeeper."""
-    from magnetar.cli.metadata import run_metadata_server
-    from magnetar.cli.role import RoleFlags
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,
+    help="A whole cluster on this machine: up, status, kill, restart, logs, down.",
+)
+def cluster(context: typer.Context) -> None:
+    from magnetar.cli.cluster import app as commands
 
-    flags = RoleFlags(data_dir, None, tuple(config or ()), ready_file, json)
-    raise typer.Exit(run_metadata_server(flags, bind, port))
+    commands(args=context.args, prog_name="magnetar cluster")
 
 
 @app.command(
