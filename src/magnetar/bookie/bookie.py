@@ -124,8 +124,8 @@ async def _open_storage(parts: BookieParts, settings: BookieSettings, bookie: st
         instance_id=await instance_id(store, parts.fresh_instance_id),
     )
     registered = await registered_cookie(store, bookie)
-    # A bookie without a cookie is new, whatever a former one of its name has counted.
-    boots = await known_boots(store, bookie) if registered is not None else 0
+    # Also without a cookie: somebody of this name has served, and with empty disks it must doubt what it does not have.
+    boots = await known_boots(store, bookie)
 
     def on_failed(failure: StorageFailed) -> None:
         parts.on_failed(failure)

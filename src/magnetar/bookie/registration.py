@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from magnetar.errors import BadVersion, MetadataError
 from magnetar.metadata.coordination import Claim, Coordination
@@ -19,10 +18,7 @@ from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.bookkeeper import cookie
 from magnetar.wire.bookkeeper.cookie import Cookie
-from magnetar.wire.bookkeeper.registry import AVAILABLE, COOKIES, INSTANCE_ID, READONLY
-
-# Ours alone; BookKeeper's own tree stays as BookKeeper knows it.
-BOOTS: Final = "/magnetar/bookie-starts"
+from magnetar.wire.bookkeeper.registry import AVAILABLE, BOOTS, COOKIES, INSTANCE_ID, READONLY
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from magnetar.ledger.auditor import Auditor
 from magnetar.ledger.auditor_election import AuditorElection
 from magnetar.ledger.bookies import Bookies
 from magnetar.ledger.ledgers import Ledgers
-from magnetar.ledger.paths import COOKIES
+from magnetar.ledger.paths import BOOTS, COOKIES
 from magnetar.ledger.repair_list import RepairList
 from magnetar.ledger.replicator import Replicator
 from magnetar.metadata.store import MetadataStore
@@ -52,7 +52,7 @@ class AutoRecovery:
             tasks.start(self.replicator.run(), f"replication worker {i}")
 
     async def decommission(self, bookie: str) -> None:
-        """Move everything off a stopped bookie, then forget its cookie: it can never come back as the same.
+        """Move everything off a stopped bookie, then forget its cookie and its starts: nothing is expected of its name.
 
         Refused while it runs; what a copy raises ends it, and it may be called again.
         """
@@ -62,8 +62,9 @@ class AutoRecovery:
                 if bookie in record.bookies():
                     await self.replicator.move_off(ledger_id, bookie)
             await asyncio.sleep(0)
-        with contextlib.suppress(NoRecord):
-            await self._store.delete(f"{COOKIES}/{bookie}")
+        for path in (f"{COOKIES}/{bookie}", f"{BOOTS}/{bookie}"):
+            with contextlib.suppress(NoRecord):
+                await self._store.delete(path)
 
     def _available(self) -> tuple[str, ...]:
         return (*self._bookies.writable, *self._bookies.read_only)

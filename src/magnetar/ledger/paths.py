@@ -8,6 +8,7 @@ from typing import Final
 
 # Where bookies write themselves down; the same names, from the one place that has them.
 from magnetar.wire.bookkeeper.registry import AVAILABLE as AVAILABLE
+from magnetar.wire.bookkeeper.registry import BOOTS as BOOTS
 from magnetar.wire.bookkeeper.registry import COOKIES as COOKIES
 from magnetar.wire.bookkeeper.registry import INSTANCE_ID as INSTANCE_ID
 from magnetar.wire.bookkeeper.registry import READONLY as READONLY

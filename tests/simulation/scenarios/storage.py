@@ -16,7 +16,7 @@ from dataclasses import replace
 from random import Random
 
 from magnetar.config.ledger import LedgerSettings
-from magnetar.errors import MagnetarError, NoSuchEntry, NoSuchLedger
+from magnetar.errors import MagnetarError
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.quorum import Quorum
 from magnetar.ledger.reader import LedgerReader
@@ -28,7 +28,8 @@ from tests.simulation.world.history import Operation
 from tests.simulation.world.node import Node
 from tests.simulation.world.planted_bugs import bookie_settings, planted
 from tests.simulation.world.registry import scenario
-from tests.simulation.world.storage_cluster import StorageCluster
+from tests.simulation.world.replica_sweep import ReplicaSweep
+from tests.simulation.world.storage_cluster import REPAIRS, StorageCluster, simulated
 from tests.simulation.world.storage_weather import StorageWeather
 from tests.simulation.world.world import World
 
@@ -44,14 +45,18 @@ _WINDOW = 6
 
 @scenario("storage")
 async def storage(world: World) -> None:
-    with planted(world.planted):
-        await Storage(world, is_duel=False).run()
+    await _told(world, is_duel=False)
 
 
 @scenario("takeover")
 async def takeover(world: World) -> None:
-    with planted(world.planted):
-        await Storage(world, is_duel=True).run()
+    await _told(world, is_duel=True)
+
+
+async def _told(world: World, *, is_duel: bool) -> None:
+    story = Storage(world, is_duel=is_duel)
+    with planted(world.planted), simulated(story.cluster):
+        await story.run()
 
 
 class Storage:
@@ -64,6 +69,7 @@ class Storage:
             random.choice((3, 3, 4, 5, 7)),
             bookie_settings=bookie_settings(world.planted),
             ledger_settings=_drawn(random),
+            repairs=REPAIRS if not is_duel and random.random() < 0.5 else None,
         )
         self.cluster.channel_settings = replace(
             self.cluster.channel_settings,
@@ -99,6 +105,7 @@ class Storage:
         await world.nemesis.run(_SECONDS)
         self.weather.heal()
         self.stopping = True
+        await self.weather.after_calm()
         async with asyncio.timeout(_CALM_S):
             for client in self.clients:
                 await client.stopped.wait()
@@ -112,19 +119,26 @@ class Storage:
 
         async def scan(node: Node) -> None:
             client = await self.cluster.client(node)
+            damaged = bool(self.cluster.damaged)
+            sweep = ReplicaSweep(self.world, client, patience_s=_CALM_S, is_damaged=damaged)
             for ledger_id in self.made:
-                await self._scan(client, ledger_id)
+                await self._scan(client, sweep, ledger_id)
+            if self.cluster.repairs is not None and not self._is_excused():
+                await sweep.check_convergence(self.made)
             done.set()
             await asyncio.get_running_loop().create_future()
 
         scanner.start(scan)
-        async with asyncio.timeout(_CALM_S * 2):
+        async with asyncio.timeout(_CALM_S * 4):
             await done.wait()
 
-    async def _scan(self, client: Ledgers, ledger_id: int) -> None:
+    def _is_excused(self) -> bool:
+        """Where one bookie's word is enough, its loss leaves nobody who could say that there was no more."""
+        return bool(self.cluster.damaged) and self.quorum.ack_quorum == 1
+
+    async def _scan(self, client: Ledgers, sweep: ReplicaSweep, ledger_id: int) -> None:
         operation = self.history.invoke("scanner", "scan", ledger_id)
-        # After damage a ledger may stay shut until its copies are repaired, which nobody does here.
-        deadline = self.world.loop.time() + (_DAMAGED_S if self.cluster.damaged else _CALM_S)
+        deadline = self.world.loop.time() + (_DAMAGED_S if self._is_excused() else _CALM_S)
         while True:
             try:
                 reader = await client.open(ledger_id, password=_PASSWORD)
@@ -134,54 +148,12 @@ class Storage:
             except MagnetarError as error:
                 if self.world.loop.time() > deadline:
                     self.history.info(operation, str(error))
-                    if not self.cluster.damaged:
+                    if not self._is_excused():
                         sentence = f"ledger {ledger_id} cannot be opened and read after calm: {error}"
                         self.world.check([Violation("I13 live", sentence, (operation,))])
                     return
             await asyncio.sleep(0.5)
-        await self._compare_replicas(client, reader)
-
-    async def _compare_replicas(self, client: Ledgers, reader: LedgerReader) -> None:
-        """I7, I11: whoever gives an entry gives the same bytes, and an ack quorum of those on record gives it."""
-        record = reader.record
-        for number, segment in enumerate(record.segments):
-            is_last = number + 1 == len(record.segments)
-            end = record.last_entry + 1 if is_last else record.segments[number + 1].first_entry
-            for entry_id in range(segment.first_entry, end):
-                seen = await self._copies(client, reader.ledger_id, entry_id, segment.ensemble)
-                if len(set(seen.values())) > 1:
-                    sentence = f"entry {entry_id} of ledger {reader.ledger_id} differs between {sorted(seen)}"
-                    self.world.check([Violation("I7 replica-agree", sentence)])
-                if len(seen) < record.quorum.ack_quorum and not self.cluster.damaged:
-                    sentence = f"entry {entry_id} of ledger {reader.ledger_id} lies on {sorted(seen)} only"
-                    self.world.check([Violation("I11 replicated", f"{sentence}, {record.quorum}")])
-
-    async def _copies(
-        self, client: Ledgers, ledger_id: int, entry_id: int, ensemble: tuple[str, ...]
-    ) -> dict[str, bytes]:
-        seen: dict[str, bytes] = {}
-        for member in self.quorum.write_set(entry_id):
-            bookie = ensemble[member]
-            entry = await self._copy(client, bookie, ledger_id, entry_id)
-            if entry is not None:
-                seen[bookie] = entry
-        return seen
-
-    async def _copy(self, client: Ledgers, bookie: str, ledger_id: int, entry_id: int) -> bytes | None:
-        """None when the bookie says that it has none; one that says nothing after calm is not well."""
-        deadline = self.world.loop.time() + _CALM_S
-        while True:
-            try:
-                return await client.channels(bookie).read(ledger_id, entry_id)
-            except (NoSuchEntry, NoSuchLedger):
-                return None
-            except MagnetarError as error:
-                if self.cluster.damaged:
-                    return None
-                if self.world.loop.time() > deadline:
-                    self.world.check([Violation("I13 live", f"{bookie} does not answer after calm: {error}")])
-                    return None
-            await asyncio.sleep(0.5)
+        await sweep.check(ledger_id)
 
 
 async def read_range(reader: LedgerReader, first: int, last: int) -> list[tuple[int, bytes]]:

@@ -167,8 +167,11 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.AbstractServer:
         for harmless in ("backlog", "reuse_address", "reuse_port", "start_serving"):
             options.pop(harmless, None)
+        taken = options.pop("sock", None)
         self._refuse_options(options)
         assert self.network is not None
+        if taken is not None:
+            host, port = taken.getsockname()
         return self.network.listen(protocol_factory, host, port or 0)
 
     def _refuse_options(self, options: dict[str, Any]) -> None:

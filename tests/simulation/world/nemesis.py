@@ -55,6 +55,7 @@ class Nemesis:
             "short-writes": Kind(self._short_writes, 0.02, 0.3),
             "full-disk": Kind(self._full_disk, 0.01, 0.1),
             "clock-jump": Kind(self._clock_jump, 0.01, 0.2),
+            "clock-drift": Kind(self._clock_drift, 0.01, 0.2),
         }
         self.rates: dict[str, float] = {}
 
@@ -98,6 +99,7 @@ class Nemesis:
             self._free_space(node)
             _calm(node.disk.kernel.faults)
             node.clock.skew_ms = 0
+            node.clock.drift(0.0)
             node.resume()
             node.come_back()
 
@@ -206,6 +208,12 @@ class Nemesis:
         node = self._running_target()
         if node is not None:
             node.clock.skew_ms = round(self._random.choice((20, 2000, 3_600_000)) * self._random.uniform(-1, 1))
+        return node is not None
+
+    def _clock_drift(self) -> bool:
+        node = self._running_target()
+        if node is not None:
+            node.clock.drift(self._random.choice((0.001, 0.1, 2.0)) * self._random.uniform(-0.4, 1))
         return node is not None
 
     def _weather(self, change: Callable[[DiskFaults], None]) -> bool:

@@ -26,13 +26,16 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
 class SimSocket:
-    """Only what a program asks of a listening socket."""
+    """Only what a program asks of a listening socket, or of one that it has bound and not served yet."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
 
     def getsockname(self) -> Address:
         return self._address
+
+    def close(self) -> None:
+        """What listens ends with its server or its process."""
 
 
 class SimServer(asyncio.AbstractServer):

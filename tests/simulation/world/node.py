@@ -33,9 +33,17 @@ class SimClock(WallClock):
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self.skew_ms = 0
+        # How much faster than true time it goes, and since when.
+        self._drift = 0.0
+        self._drift_from_s = 0.0
 
     def now_ms(self) -> int:
-        return _START_OF_TIME_MS + int(self._loop.time() * 1000) + self.skew_ms
+        drift_ms = (self._loop.time() - self._drift_from_s) * 1000 * self._drift
+        return _START_OF_TIME_MS + int(self._loop.time() * 1000 + drift_ms) + self.skew_ms
+
+    def drift(self, rate: float) -> None:
+        """Go wrong steadily from now on; 0 goes right again, from the true time."""
+        self._drift, self._drift_from_s = rate, self._loop.time()
 
 
 class Node:

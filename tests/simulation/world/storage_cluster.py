@@ -1,42 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
 """A storage cluster in a world: bookies on simulated disks, ledger clients, and a metadata store with sessions.
 
-Bookies run the production storage behind BookKeeper's protocol on the simulated network; clients run the production
-ledger client over its TCP channels. Sessions belong to processes: a process that dies or stands still stops talking to
-the store, and its session ends after the timeout.
+Bookies are the production ones, whole: cookie, boots, storage, server and listing, and the auditor and replication
+workers in the same process if asked. Only two names are exchanged for the time of a run (`simulated`): how a port is
+taken, and the class of the storage, which gets a witness. Clients run the production ledger client over its TCP
+channels. Sessions belong to processes: a process that dies or stands still stops talking to the store, and its session
+ends after the timeout.
 Assembles.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
+from unittest.mock import patch
 
+from magnetar.bookie import bookie as bookie_role
+from magnetar.bookie.bookie import Bookie, BookieParts
 from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.plain_index import PlainLedgerIndex
+from magnetar.bookie.registration import COOKIES
 from magnetar.config.bookie import BookieSettings
-from magnetar.config.ledger import ChannelSettings, LedgerSettings
+from magnetar.config.bookie_server import BookieServerSettings
+from magnetar.config.ledger import ChannelSettings, LedgerSettings, RepairSettings
 from magnetar.config.metadata import MetadataSettings
-from magnetar.errors import MetadataError, StorageFailed
+from magnetar.errors import MetadataError, NoRecord
+from magnetar.ledger.auto_recovery import AutoRecovery
 from magnetar.ledger.bookies import Bookies
 from magnetar.ledger.catalog import LedgerCatalog
 from magnetar.ledger.channel import BookieChannel
 from magnetar.ledger.ledgers import Ledgers
-from magnetar.ledger.paths import AVAILABLE
 from magnetar.ledger.placement import RandomPlacement
 from magnetar.ledger.tcp_channel import TcpChannels
-from magnetar.metadata.store import SessionEvent
 from magnetar.runtime.chance import stream
+from magnetar.runtime.metrics import Metrics
+from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Latency
 from magnetar.runtime.tasks import Tasks
 from tests.simulation.world.checkers.ledgers import LedgerRecords
 from tests.simulation.world.checkers.violation import Violation
 from tests.simulation.world.hasty_channel import hasty
 from tests.simulation.world.metadata_model import MetadataFaults, MetadataModel, ModelStore
+from tests.simulation.world.network import SimSocket
 from tests.simulation.world.node import Node
 from tests.simulation.world.process import SimProcess, current_process
-from tests.simulation.world.storage_server import serve_storage
 from tests.simulation.world.watched_storage import WatchedStorage, Witness
 from tests.simulation.world.world import World
 
@@ -77,6 +85,17 @@ _LEDGER = LedgerSettings(
     metadata_retry_delay_ms=50,
     metadata_retries_max=6,
 )
+# Often enough that some virtual seconds see every kind of audit.
+REPAIRS = RepairSettings(
+    lost_bookie_delay_ms=1_000,
+    check_all_ledgers_interval_ms=3_000,
+    check_bookies_interval_ms=2_000,
+    verified_percentage=100,
+    open_fragment_grace_ms=2_000,
+    copied_entries_in_flight_max=4,
+    retry_delay_ms=500,
+    retry_delay_max_ms=4_000,
+)
 
 
 @dataclass(slots=True)
@@ -108,11 +127,14 @@ class StorageCluster:
         bookie_settings: BookieSettings = SMALL_BOOKIE,
         ledger_settings: LedgerSettings = _LEDGER,
         channel_settings: ChannelSettings = _CHANNEL,
+        repairs: RepairSettings | None = None,
     ) -> None:
         self.world = world
         self.bookie_settings = bookie_settings
         self.ledger_settings = ledger_settings
         self.channel_settings = channel_settings
+        # None: nobody restores lost copies.
+        self.repairs = repairs
         self.nodes = [world.node(f"bookie-{number}") for number in range(1, bookies + 1)]
         # Which fences each bookie has acknowledged, in any life.
         self.fences: dict[str, dict[int, None]] = {f"{node.name}:{PORT}": {} for node in self.nodes}
@@ -133,6 +155,9 @@ class StorageCluster:
         self.storages: dict[str, WatchedStorage] = {}
         # Nodes whose disk was damaged at rest: only these may find losses.
         self.damaged: dict[str, None] = {}
+        # Nodes whose disks were emptied and nobody has told the metadata, and those put back to an earlier life.
+        self.emptied: dict[str, None] = {}
+        self.rolled_back: dict[str, None] = {}
 
     async def start(self) -> None:
         store = self.metadata.open_session()
@@ -168,9 +193,9 @@ class StorageCluster:
     # --- a bookie ------------------------------------------------------------------------------------------
 
     async def _run_bookie(self, node: Node) -> None:
-        failed: asyncio.Future[StorageFailed] = asyncio.get_running_loop().create_future()
+        failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
-        def on_failed(error: StorageFailed) -> None:
+        def on_failed(error: BaseException) -> None:
             if not failed.done():
                 failed.set_result(error)
 
@@ -180,45 +205,67 @@ class StorageCluster:
         async def existing() -> list[int]:
             return [ledger_id async for ledger_id in catalog.ledger_ids()]
 
-        storage = await WatchedStorage.open(
-            node.disk,
-            self.bookie_settings,
-            bookie=f"{node.name}:{PORT}",
+        parts = BookieParts(
+            disk=node.disk,
+            store=store,
             clock=node.clock,
+            metrics=Metrics(),
             index_factory=lambda directory: PlainLedgerIndex.open(node.disk, directory),
-            on_failed=on_failed,
             questions=LedgerQuestions(existing, catalog.exists),
+            fresh_instance_id="simulated",
+            on_failed=on_failed,
         )
+        ports = BookieServerSettings(
+            bind_address="0.0.0.0",
+            advertised_address=node.name,
+            port=PORT,
+            http_enabled=False,
+            registration_check_interval_ms=300,
+        )
+        bookie = await Bookie.open(parts, self.bookie_settings, ports)
+        if self.repairs is not None:
+            tasks = Tasks(f"{node.name} repairs", lambda name, error: on_failed(error))
+            client = await self._ledgers(node, store, tasks)
+            owner = f"{bookie.bookie_id}"
+            await AutoRecovery(store, *client, node.clock, self.repairs, owner).start(tasks)
+        raise await failed
+
+    async def open_storage(self, disk: SimulatedDisk, settings: BookieSettings, **given: Any) -> WatchedStorage:
+        """In place of the production class's own `open`: the same storage, watched."""
+        node = next(node for node in self.nodes if node.disk is disk)
+        storage = await WatchedStorage.open(disk, settings, **given)
         assert isinstance(storage, WatchedStorage)
-        if storage.damage and node.name not in self.damaged:
-            self.world.check([Violation("I14 honest", f"{node.name} found losses that were none: {storage.damage}")])
+        self._check_honest(node, storage, is_registered=given["cookies"].registered is not None)
         fences = self.fences[storage.bookie]
         storage.watch(Witness(node, "journal/", fences, lambda *entry: self._on_held(node, *entry)))
         self.storages[node.name] = storage
-        await serve_storage(storage, PORT)
-        tasks = Tasks(node.name, lambda name, error: on_failed(StorageFailed(f"{name}: {error!r}")))
-        tasks.start(self._stay_registered(store, f"{AVAILABLE}/{node.name}:{PORT}"), "registration")
-        raise await failed
+        return storage
+
+    def _check_honest(self, node: Node, storage: WatchedStorage, *, is_registered: bool) -> None:
+        """I14: a bookie that lost something refuses to start, or doubts; one that did not does neither."""
+        sentence = ""
+        if storage.damage and node.name not in self.damaged:
+            sentence = f"{node.name} found losses that were none: {storage.damage}"
+        if node.name in self.emptied and is_registered:
+            sentence = f"{node.name} is registered and started with empty disks"
+        if node.name in self.rolled_back and not storage.damage:
+            sentence = f"{node.name} did not notice that its disks are those of an earlier life"
+        if sentence:
+            self.world.check([Violation("I14 honest", sentence)])
+        self.rolled_back.pop(node.name, None)
+        self.emptied.pop(node.name, None)
+
+    async def forget_cookie(self, node: Node) -> None:
+        """What an operator does who lets a bookie begin again with empty disks."""
+        store = self.metadata.open_session()
+        with contextlib.suppress(NoRecord):
+            await patiently(lambda: store.delete(f"{COOKIES}/{node.name}:{PORT}"))
+        await store.close()
 
     def _on_held(self, node: Node, ledger_id: int, entry_id: int, recovery: bool) -> None:
         self.world.atlas.stored((ledger_id, entry_id), node.name)
         if not recovery:
             self._told_writer.setdefault((ledger_id, entry_id), []).append(f"{node.name}:{PORT}")
-
-    async def _stay_registered(self, store: ModelStore, path: str) -> None:
-        """Ephemeral, and put again by whoever comes back: the record of an earlier life is not ours."""
-        changed = asyncio.Event()
-        store.watch_session(lambda event: changed.set() if event is not SessionEvent.DISCONNECTED else None)
-        while True:
-            changed.clear()
-            try:
-                if await store.exists(path):
-                    await store.delete(path)
-                await store.put(path, b"", ephemeral=True)
-            except MetadataError:
-                await asyncio.sleep(_RETRY_S)
-                continue
-            await changed.wait()
 
     # --- a client -------------------------------------------------------------------------------------------
 
@@ -229,14 +276,38 @@ class StorageCluster:
             self.world.check([Violation("R19 no silent death", f"{node.name}: {name} died of {error!r}")])
 
         tasks = Tasks(node.name, on_crash)
-        store = self.session()
+        ledgers, _ = await self._ledgers(node, self.session(), tasks)
+        return ledgers
+
+    async def _ledgers(self, node: Node, store: ModelStore, tasks: Tasks) -> tuple[Ledgers, Bookies]:
         bookies = await patiently(lambda: Bookies.open(store, tasks))
         random = node.random(f"ledgers-{node.lives}")
         channels: Callable[[str], BookieChannel] = TcpChannels(bookies.address, tasks, self.channel_settings)
         if self.haste:
             channels = hasty(channels, self.world, node.random(f"haste-{node.lives}"), self.haste)
         placement = RandomPlacement(lambda: bookies.writable, random)
-        return Ledgers(store, channels, placement, node.clock, random, tasks, self.ledger_settings)
+        return Ledgers(store, channels, placement, node.clock, random, tasks, self.ledger_settings), bookies
+
+
+class _WatchedClass:
+    """Stands where the production code names its storage's class."""
+
+    def __init__(self, cluster: StorageCluster) -> None:
+        self.open = cluster.open_storage
+
+
+@contextlib.contextmanager
+def simulated(cluster: StorageCluster) -> Iterator[None]:
+    """While a cluster runs: ports are the simulated network's, and storages are watched."""
+
+    def take_port(address: str, port: int, flag: str) -> SimSocket:
+        return SimSocket((address, port))
+
+    with (
+        patch.object(bookie_role, "take_port", take_port),
+        patch.object(bookie_role, "BookieStorage", _WatchedClass(cluster)),
+    ):
+        yield
 
 
 async def patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:

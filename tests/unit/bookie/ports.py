@@ -26,10 +26,6 @@ FREE_PORTS = BookieServerSettings(port=0, http_port=0, registration_check_interv
 INSTANCE = "instance-of-tests"
 
 
-async def no_ledgers() -> Iterable[int]:
-    return ()
-
-
 async def exists(ledger_id: int) -> bool:
     return True
 
@@ -42,10 +38,14 @@ async def bookie_on_a_port(
     *,
     store: MetadataStore | None = None,
     failures: list[BaseException] | None = None,
+    ledgers: Iterable[int] = (),
     **changes: Any,
 ) -> AsyncIterator[Bookie]:
     async def index_in(directory: str) -> LedgerIndex:
         return await PlainLedgerIndex.open(disk, directory)
+
+    async def existing() -> Iterable[int]:
+        return ledgers
 
     failed: list[BaseException] = [] if failures is None else failures
     parts = BookieParts(
@@ -54,7 +54,7 @@ async def bookie_on_a_port(
         clock=FixedClock(),
         metrics=Metrics(),
         index_factory=index_in,
-        questions=LedgerQuestions(no_ledgers, exists),
+        questions=LedgerQuestions(existing, exists),
         fresh_instance_id=INSTANCE,
         on_failed=failed.append,
     )

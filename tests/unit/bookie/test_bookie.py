@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from magnetar.bookie.bookie import Bookie
-from magnetar.bookie.registration import BOOTS
-from magnetar.errors import BadCookie, CannotStart
+from magnetar.errors import BadCookie, CannotStart, EntryUnknown, NoSuchLedger
 from magnetar.metadata.memory import MemoryStore, MemoryTree
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.wire.bookkeeper import cookie
-from magnetar.wire.bookkeeper.registry import AVAILABLE, COOKIES, INSTANCE_ID, READONLY, decode_listing
-from tests.unit.bookie.benches import ROOMY, FixedClock, run
+from magnetar.wire.bookkeeper.codes import ReturnCode
+from magnetar.wire.bookkeeper.registry import AVAILABLE, BOOTS, COOKIES, INSTANCE_ID, READONLY, decode_listing
+from tests.unit.bookie.benches import BOOKIE, ROOMY, FixedClock, add_all, code_of_add, packed, run
 from tests.unit.bookie.ports import FREE_PORTS, INSTANCE, bookie_on_a_port
 
 NAME = "b1"
@@ -74,6 +74,33 @@ def test_every_start_is_counted_and_a_cookie_is_needed_again() -> None:
         with pytest.raises(BadCookie, match="belongs to"):
             async with bookie_on_a_port(disk, store=MemoryStore(tree()), bookie_id="another"):
                 pass
+
+    run(main())
+
+
+@pytest.mark.feature("F-REC-13")
+def test_a_bookie_that_begins_again_with_empty_disks_never_claims_that_a_ledger_it_had_is_absent() -> None:
+    """F23: an operator deletes the cookie before the ledgers were recovered."""
+
+    async def main() -> None:
+        metadata = tree()
+        store = MemoryStore(metadata)
+        async with bookie_on_a_port(SimulatedDisk(), store=MemoryStore(metadata), bookie_id=BOOKIE) as bookie:
+            await add_all(bookie.storage, 1, range(3))
+        await store.delete(f"{COOKIES}/{BOOKIE}")
+        async with bookie_on_a_port(
+            SimulatedDisk(), store=MemoryStore(metadata), bookie_id=BOOKIE, ledgers=[1]
+        ) as bookie:
+            assert bookie.storage.damage
+            for entry_id in (0, 3):
+                with pytest.raises(EntryUnknown):
+                    await bookie.storage.read(1, entry_id)
+            # The writer of before is not served either; whoever repairs is.
+            assert await code_of_add(bookie.storage, packed(1, 3, b"")) == ReturnCode.FENCED
+            assert await code_of_add(bookie.storage, packed(1, 0, b""), recovery=True) == 0
+            # A ledger that did not exist then is new.
+            with pytest.raises(NoSuchLedger):
+                await bookie.storage.read(2, 0)
 
     run(main())
 

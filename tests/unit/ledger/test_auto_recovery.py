@@ -13,7 +13,7 @@ from magnetar.errors import LedgerFenced, NotEnoughBookies, Refused
 from magnetar.ledger.auditor_election import AuditorElection, current_auditor
 from magnetar.ledger.auto_recovery import AutoRecovery
 from magnetar.ledger.bookies import Bookies
-from magnetar.ledger.paths import COOKIES, repair_lock_path
+from magnetar.ledger.paths import BOOTS, COOKIES, repair_lock_path
 from magnetar.ledger.record import LedgerRecord
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.metadata.memory import MemoryStore
@@ -428,8 +428,10 @@ def test_decommissioning_empties_a_stopped_bookie_and_forgets_it() -> None:
                 await recovery.decommission(leaving)
             await world.lose(leaving)
             await settle()
+            await world.tree.open_session().put(f"{BOOTS}/{leaving}", b"1")
             await recovery.decommission(leaving)
-            assert leaving not in await world.tree.open_session().children(COOKIES)
+            for path in (COOKIES, BOOTS):
+                assert leaving not in await world.tree.open_session().children(path)
         for ledger_id in (closed.ledger_id, still_open.ledger_id):
             assert leaving not in (await world.record(ledger_id)).bookies()
             await world.check_full(ledger_id)

@@ -18,6 +18,8 @@ AVAILABLE: Final = f"{ROOT}/available"
 READONLY_NAME: Final = "readonly"
 READONLY: Final = f"{AVAILABLE}/{READONLY_NAME}"
 COOKIES: Final = f"{ROOT}/cookies"
+# How often each bookie has started. Ours alone; BookKeeper's own tree stays as BookKeeper knows it.
+BOOTS: Final = "/magnetar/bookie-starts"
 
 # What BookKeeper calls the endpoints of a bookie and what they speak.
 BOOKIE_ENDPOINT: Final = "bookie"
