@@ -76,13 +76,14 @@ class Broker:
     def connections(self) -> list[Connection]:
         return list(self._connections)
 
-    async def start(self) -> str:
-        """Listen; returns the service URL with the port that was taken."""
+    async def start(self, *, listens: bool = True) -> str:
+        """Listen; returns the service URL with the port that was taken. Otherwise `new_connection` is the door."""
         settings = self.settings
         stored = await self._store.put("/counters/producer-name/-", b"", sequential=True)
         self._instance = int(stored.path.rpartition("-")[2])
         security = self.guard.settings
-        service_url = f"pulsar://{settings.advertised_address}:{await self._listen(settings.port, None)}"
+        port = await self._listen(settings.port, None) if listens else settings.port
+        service_url = f"pulsar://{settings.advertised_address}:{port}"
         service_url_tls = ""
         if self.tls is not None:
             self._tasks.start(watch_files(self.tls, security.tls_reload_check_s), "watch certificates")
@@ -119,7 +120,7 @@ class Broker:
         self._names_made += 1
         return f"{self._instance:x}-{self._names_made:x}"
 
-    def _new_connection(self) -> Connection:
+    def new_connection(self) -> Connection:
         return Connection(self.settings, self._budget, self._open_session, self._on_connection_closed)
 
     def _open_session(self, connection: Connection) -> Session:
@@ -139,10 +140,10 @@ class Broker:
         loop, settings = asyncio.get_running_loop(), self.guard.settings
         try:
             if context is None:
-                server = await loop.create_server(self._new_connection, self.settings.bind_address, port)
+                server = await loop.create_server(self.new_connection, self.settings.bind_address, port)
             else:
                 server = await loop.create_server(
-                    self._new_connection,
+                    self.new_connection,
                     self.settings.bind_address,
                     port,
                     ssl=context,

@@ -114,6 +114,11 @@ class Connection(asyncio.Protocol):
     def is_writable(self) -> bool:
         return self._writable
 
+    @property
+    def transport(self) -> asyncio.Transport:
+        """For those who watch the bytes on their way; nobody else writes to it."""
+        return self._transport
+
     def send(self, data: Buffer) -> None:
         """Queue bytes; they leave together with everything else that this turn of the loop produced."""
         if not self.is_open:

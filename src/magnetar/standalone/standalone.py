@@ -110,9 +110,9 @@ class Standalone:
                 standalone._listener = listener
             return standalone
 
-    async def start(self) -> str:
-        """Serve clients; returns the service URL."""
-        url = await self.broker.start()
+    async def start(self, *, listens: bool = True) -> str:
+        """Serve clients; returns the service URL. Without listening they come through `broker.new_connection`."""
+        url = await self.broker.start(listens=listens)
         self._closing.push_async_callback(self.broker.stop)
         if self.admin is not None and self._listener is not None:
             self.admin.start(self._listener)
