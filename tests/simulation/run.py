@@ -1,61 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run seeds: `python -m tests.simulation.run --seed X | --seeds N | --minutes M [--scenario NAME] [--plant BUG]`.
 
-Each failing seed is printed with what was violated and the one command that runs it again. The last line says how many
-seeds ran, the faults by kind, and the violations; the exit code is 1 if there were any.
+Without a scenario each of many seeds is a story of one scenario, drawn from it, mostly `storage` and `takeover`. Each
+failing seed is printed with what was violated, made small (faults left out while it still fails), and the one command
+that runs it again. The last line says how many seeds ran, the faults by kind, and the violations; the exit code is 1 if
+there were any. `--record FILE` keeps the figures for docs/reliability.md.
 """
 
 import argparse
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
-from magnetar.runtime.chance import fresh_seed
+from magnetar.runtime.chance import fresh_seed, stream
+from tests.simulation.world.record import RunRecord
 from tests.simulation.world.registry import run_seed, scenarios
+from tests.simulation.world.shrink import UNRESTRAINED, Restraint, shrink
 from tests.simulation.world.world import Verdict
 
 _VIOLATIONS_SHOWN_MAX = 5
 _SEED_MAX = 10**9
+# How often each scenario is drawn; the others are drawn once in all of these together.
+_WEIGHTS = {"storage": 8, "takeover": 6, "broker": 4}
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
-    names = [options.scenario] if options.scenario else list(scenarios())
-    planted = frozenset(options.plant)
-    seeds = callbacks = operations = failed = 0
-    violations: Counter[str] = Counter()
-    faults: Counter[str] = Counter()
-    virtual_s = 0.0
-    started = time.monotonic()
+    planted, restraint = frozenset(options.plant), Restraint(frozenset(options.without), options.strikes)
+    record = RunRecord()
     for seed in _seeds(options):
-        seeds += 1
-        for name in names:
-            verdict = run_seed(name, seed, planted=planted)
-            if options.seed is not None and verdict.trace != run_seed(name, seed, planted=planted).trace:
-                violations["determinism"] += 1
+        for name in _names(options, seed):
+            story = partial(run_seed, name, seed, planted=planted)
+            verdict = story(restraint=restraint)
+            if options.seed is not None and verdict.trace != story(restraint=restraint).trace:
+                record.violations["determinism"] += 1
                 print(f"seed {seed} of {name} had another history the second time")
-            callbacks += verdict.callbacks
-            operations += verdict.operations
-            virtual_s += verdict.virtual_s
-            faults.update(verdict.faults)
-            violations.update(violation.promise for violation in verdict.violations)
+            record.add(verdict)
             if verdict.violations:
-                failed += 1
-                _show(verdict, planted, one_of_many=len(scenarios()) > 1)
+                _show(verdict, planted, restraint)
+                if options.shrink and restraint == UNRESTRAINED:
+                    small = shrink(verdict, lambda tried, story=story: story(restraint=tried))  # type: ignore[misc]
+                    if small.restraint != restraint:
+                        print(f"  smaller, after {small.runs} runs:")
+                        _show(small.verdict, planted, small.restraint)
             elif options.seed is not None:
                 print(f"seed {seed} of {name}: trace {verdict.trace}, {verdict.callbacks} callbacks, no violation")
-    real_s = time.monotonic() - started
-    print(
-        f"{callbacks} callbacks in {real_s:.1f} s ({callbacks / max(real_s, 1e-9):,.0f}/s), "
-        f"{virtual_s / 3600:.2f} virtual hours, {operations} operations, {failed} failing runs"
-    )
-    by_kind = ", ".join(f"{kind} {count}" for kind, count in sorted(faults.items())) or "none"
-    broken = ", ".join(f"{promise} {count}" for promise, count in sorted(violations.items()))
-    print(
-        f"seeds: {seeds}; faults: {by_kind}; violations: {sum(violations.values())}{f' ({broken})' if broken else ''}"
-    )
-    return 1 if violations else 0
+        if options.record:
+            record.keep(Path(options.record))
+    print(*record.lines(), sep="\n")
+    return 1 if record.violations else 0
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -66,7 +61,22 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--first", type=int, help="count seeds up from here instead of drawing fresh ones")
     parser.add_argument("--scenario", choices=list(scenarios()), help="only this scenario")
     parser.add_argument("--plant", action="append", default=[], help="plant a known bug, to see it found")
+    parser.add_argument("--without", action="append", default=[], help="a kind of fault that does not happen")
+    parser.add_argument("--strikes", type=int, help="how many faults happen, at most")
+    parser.add_argument("--no-shrink", dest="shrink", action="store_false", help="do not look for a smaller failure")
+    parser.add_argument("--record", help="a file that keeps the figures")
     return parser.parse_args(arguments)
+
+
+def _names(options: argparse.Namespace, seed: int) -> list[str]:
+    """The scenarios of a seed: the one asked for, all for a seed that is replayed, one drawn for each of many."""
+    if options.scenario:
+        return [options.scenario]
+    known = list(scenarios())
+    if options.seed is not None:
+        return known
+    weights = [_WEIGHTS.get(name, 1) for name in known]
+    return stream(seed, "mix").choices(known, weights)
 
 
 def _seeds(options: argparse.Namespace) -> Iterator[int]:
@@ -82,13 +92,13 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
         number += 1
 
 
-def _show(verdict: Verdict, planted: frozenset[str], *, one_of_many: bool) -> None:
+def _show(verdict: Verdict, planted: frozenset[str], restraint: Restraint) -> None:
     print(f"seed {verdict.seed} of {verdict.scenario}: {len(verdict.violations)} violations")
     for violation in verdict.violations[:_VIOLATIONS_SHOWN_MAX]:
         print(f"  {violation}")
-    arguments = [f"--scenario {verdict.scenario}"] if one_of_many else []
-    arguments += [f"--plant {bug}" for bug in sorted(planted)]
-    print(f"  again: make sim SEED={verdict.seed}" + (f' ARGS="{" ".join(arguments)}"' if arguments else ""))
+    arguments = [f"--scenario {verdict.scenario}", *(f"--plant {bug}" for bug in sorted(planted))]
+    arguments += restraint.arguments()
+    print(f'  again: make sim SEED={verdict.seed} ARGS="{" ".join(arguments)}"', flush=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ could; `least` and `most` are events per virtual second.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
@@ -58,6 +59,10 @@ class Nemesis:
             "clock-drift": Kind(self._clock_drift, 0.01, 0.2),
         }
         self.rates: dict[str, float] = {}
+        # Kinds that are drawn and then do not strike, and how many of the others may: for smaller stories.
+        self.without: frozenset[str] = frozenset()
+        self.strikes_max: int | None = None
+        self.struck: Counter[str] = Counter()
 
     def add(self, kind: str, strike: Callable[[], bool], least_per_s: float, most_per_s: float) -> None:
         self.kinds[kind] = Kind(strike, least_per_s, most_per_s)
@@ -85,9 +90,13 @@ class Nemesis:
                 break
             await asyncio.sleep(pause_s)
             name = self._random.choices(names, weights)[0]
-            if self.kinds[name].strike():
+            if self._may_strike(name) and self.kinds[name].strike():
+                self.struck[name] += 1
                 self._world.fault(name)
         await asyncio.sleep(max(0.0, end - self._world.loop.time()))
+
+    def _may_strike(self, name: str) -> bool:
+        return name not in self.without and (self.strikes_max is None or self.struck.total() < self.strikes_max)
 
     def heal(self) -> None:
         """End every fault and bring every target back."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.simulation.world.schedule import Policy
+from tests.simulation.world.shrink import UNRESTRAINED, Restraint
 from tests.simulation.world.world import Scenario, Verdict, World
 
 _scenarios: dict[str, Scenario] = {}
@@ -31,5 +32,14 @@ def scenarios() -> dict[str, Scenario]:
     return dict(sorted(_scenarios.items()))
 
 
-def run_seed(name: str, seed: int, *, planted: frozenset[str] = frozenset(), policy: Policy | None = None) -> Verdict:
-    return World(seed, planted=planted, policy=policy).run(name, scenarios()[name])
+def run_seed(
+    name: str,
+    seed: int,
+    *,
+    planted: frozenset[str] = frozenset(),
+    policy: Policy | None = None,
+    restraint: Restraint = UNRESTRAINED,
+) -> Verdict:
+    world = World(seed, planted=planted, policy=policy)
+    world.nemesis.without, world.nemesis.strikes_max = restraint
+    return world.run(name, scenarios()[name])

@@ -40,7 +40,7 @@ from magnetar.runtime.chance import stream
 from tests.simulation.world.atlas import Atlas
 from tests.simulation.world.checkers.durability import DurableAcks
 from tests.simulation.world.checkers.violation import Violation
-from tests.simulation.world.history import History
+from tests.simulation.world.history import History, Outcome
 from tests.simulation.world.loop import SimDeadlock, SimLoop, SimTimeout
 from tests.simulation.world.nemesis import Nemesis
 from tests.simulation.world.network import Network
@@ -55,10 +55,16 @@ class Verdict(NamedTuple):
     trace: str
     violations: tuple[Violation, ...]
     faults: Counter[str]
+    # Those of the faults that the nemesis struck by itself, which a smaller story can leave out.
+    struck: Counter[str]
     operations: int
+    acknowledged: int
     callbacks: int
     virtual_s: float
 
+
+# Operations whose `ok` promises that something was stored.
+_STORING = ("add", "send", "put")
 
 Scenario = Callable[["World"], Coroutine[Any, Any, None]]
 
@@ -143,7 +149,9 @@ class World:
             f"{self.loop.trace:08x}",
             violations,
             faults,
+            Counter(self.nemesis.struck),
             len(self.history.operations),
+            sum(op.outcome is Outcome.OK for op in self.history.operations if op.kind in _STORING),
             self.loop.callbacks,
             self.loop.time(),
         )
