@@ -51,16 +51,16 @@ class PlainLedgerIndex(LedgerIndex):
 
     @classmethod
     async def open(cls, disk: Disk, directory: str) -> "PlainLedgerIndex":
-        """Damaged when the file is not one of ours; a torn last batch was never synced and is dropped."""
+        """Damaged when the file is not one of ours; a torn last batch was never synced and is dropped.
+
+        The file is written anew: after a sync that failed in a former life, what is read may be remembered only, and no
+        later sync of the same file would make it durable.
+        """
         index = cls(disk, directory)
         await disk.make_directory(directory)
         if await disk.exists(index._path):
-            data = await disk.read_file(index._path, bytes_max=_FILE_BYTES_MAX)
-            index._load(data)
-            index._file = await disk.open(index._path)
-            await index._file.truncate(index._file_bytes)
-        else:
-            await index._rewrite()
+            index._load(await disk.read_file(index._path, bytes_max=_FILE_BYTES_MAX))
+        await index._rewrite()
         return index
 
     async def put_places(self, rows: bytes) -> None:
@@ -179,8 +179,6 @@ class PlainLedgerIndex(LedgerIndex):
                 break
             self._apply(kind, body)
             start += _BATCH.size + length
-        self._file_bytes = start
-        self._rewritten_bytes = start
 
     async def _rewrite(self) -> None:
         data = _HEADER + b"".join(self._snapshot())

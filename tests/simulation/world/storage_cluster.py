@@ -20,7 +20,6 @@ from magnetar.bookie import bookie as bookie_role
 from magnetar.bookie.bookie import Bookie, BookieParts
 from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.plain_index import PlainLedgerIndex
-from magnetar.bookie.registration import COOKIES
 from magnetar.config.bookie import BookieSettings
 from magnetar.config.bookie_server import BookieServerSettings
 from magnetar.config.ledger import ChannelSettings, LedgerSettings, RepairSettings
@@ -31,6 +30,7 @@ from magnetar.ledger.bookies import Bookies
 from magnetar.ledger.catalog import LedgerCatalog
 from magnetar.ledger.channel import BookieChannel
 from magnetar.ledger.ledgers import Ledgers
+from magnetar.ledger.paths import COOKIES
 from magnetar.ledger.placement import RandomPlacement
 from magnetar.ledger.tcp_channel import TcpChannels
 from magnetar.runtime.chance import stream
