@@ -39,6 +39,7 @@ TITLES = {
     "security": "Security",
     "broker": "Broker",
     "admin": "Administration over HTTP",
+    "proxy": "Proxy",
     "managed_ledger": "Managed ledgers",
     "ledger": "Ledger client",
     "placement": "Placement of copies",

@@ -113,6 +113,33 @@ def bookie(
     raise typer.Exit(run_bookie(flags, given))
 
 
+@app.command()
+def proxy(
+    metadata: Annotated[str | None, typer.Option(help="The cluster's metadata, which lists the brokers.")] = None,
+    broker_url: Annotated[str | None, typer.Option(help="Brokers by name instead: pulsar://HOST:PORT,…")] = None,
+    broker_web_url: Annotated[str | None, typer.Option(help="Their HTTP: http://HOST:PORT,…")] = None,
+    bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
+    port: Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 6650].")] = None,
+    http_port: Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8080].")] = None,
+    config: Annotated[list[str] | None, typer.Option(help="A Pulsar proxy.conf; may be repeated.")] = None,
+    ready_file: Annotated[str | None, typer.Option(help="Written with the URLs, as JSON, once it serves.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+    production: Annotated[
+        bool, typer.Option("--production", help="Refuse to start where clients need not say who they are.")
+    ] = False,
+) -> None:
+    """Run a proxy: one address in front of a cluster's brokers."""
+    from magnetar.cli.proxy import run_proxy
+    from magnetar.cli.role import RoleFlags
+
+    flags = RoleFlags("", metadata, tuple(config or ()), ready_file, json)
+    given = {"--bind": bind, "--port": port, "--http-port": http_port}
+    given |= {"brokerServiceURL": broker_url, "brokerWebServiceURL": broker_web_url}
+    if production:
+        given["security.production"] = "true"
+    raise typer.Exit(run_proxy(flags, given))
+
+
 @app.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     add_help_option=False,

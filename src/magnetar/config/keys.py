@@ -22,6 +22,8 @@ from magnetar.config.own_meanings import OWN_MEANINGS
 from magnetar.config.policy_keys import POLICY_KEYS
 from magnetar.config.publish_keys import PUBLISH_KEYS
 from magnetar.config.pulsar_keys import PULSAR_KEYS
+from magnetar.config.proxy import ProxySettings
+from magnetar.config.proxy_keys import PROXY_KEYS
 from magnetar.config.runtime import RuntimeSettings
 from magnetar.config.security import SecuritySettings
 from magnetar.config.security_keys import SECURITY_CAUTIONS, SECURITY_KEYS
@@ -32,6 +34,7 @@ OWNERS: Final[dict[str, type]] = {
     "security": SecuritySettings,
     "admin": AdminSettings,
     "managed_ledger": ManagedLedgerSettings,
+    "proxy": ProxySettings,
     "ledger": LedgerSettings,
     "placement": PlacementSettings,
     "channel": ChannelSettings,
@@ -86,7 +89,15 @@ def _kind(field: str, annotation: object) -> Value:
     return Whole(1) if annotation is int and field.endswith("_max") else value_of_type(annotation)
 
 
-_UPSTREAM_KEYS: Final = (*PULSAR_KEYS, *PUBLISH_KEYS, *POLICY_KEYS, *SECURITY_KEYS, *BOOKKEEPER_KEYS)
+_UPSTREAM_KEYS: Final = (
+    *PULSAR_KEYS,
+    *PUBLISH_KEYS,
+    *POLICY_KEYS,
+    *SECURITY_KEYS,
+    *BALANCE_KEYS,
+    *PROXY_KEYS,
+    *BOOKKEEPER_KEYS,
+)
 
 
 def _own_keys() -> tuple[Key, ...]:

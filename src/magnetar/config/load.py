@@ -25,6 +25,7 @@ from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.config.metadata import MetadataSettings
 from magnetar.config.properties import FILE_CHARACTERS_MAX, parse_properties
 from magnetar.config.runtime import RuntimeSettings
+from magnetar.config.proxy import ProxySettings
 from magnetar.config.security import SecuritySettings
 from magnetar.config.values import KEEP_DEFAULT
 from magnetar.errors import BadSetting
@@ -59,6 +60,7 @@ class Settings:
     broker: BrokerSettings
     security: SecuritySettings
     admin: AdminSettings
+    proxy: ProxySettings
     managed_ledger: ManagedLedgerSettings
     ledger: LedgerSettings
     placement: PlacementSettings

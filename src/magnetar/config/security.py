@@ -22,6 +22,8 @@ class SecuritySettings:
     super_user_roles: tuple[str, ...] = ()
     # Roles that may speak for others: both the proxy and the one it speaks for must be allowed.
     proxy_roles: tuple[str, ...] = ()
+    # The credentials of whom a proxy speaks for must come along, and prove that role.
+    original_credentials_checked: bool = False
     authorization_wildcards: bool = False
     metrics_authenticated: bool = False
 

@@ -33,6 +33,12 @@ SECURITY_KEYS: Final[tuple[Key, ...]] = (
         ("superUserRoles", "super_user_roles", TextList(), "Roles that may do everything."),
         ("proxyRoles", "proxy_roles", TextList(), "Roles that may speak for others."),
         (
+            "authenticateOriginalAuthData",
+            "original_credentials_checked",
+            Flag(),
+            "Whom a proxy speaks for must have sent credentials along that prove it.",
+        ),
+        (
             "authorizationAllowWildcardsMatching",
             "authorization_wildcards",
             Flag(),

@@ -31,6 +31,8 @@ async def authenticate(session: Session, connect: pb.CommandConnect, welcome: Ca
     try:
         identity = await _identify(session, method, connect.auth_data)
         principal = session.broker.guard.principal(identity.role, connect.original_principal)
+        if connect.original_principal and session.broker.guard.settings.original_credentials_checked:
+            await _check_original(session, connect)
     except MagnetarError as error:
         refuse(session, error)
         return
@@ -56,6 +58,14 @@ def refuse(session: Session, error: MagnetarError) -> None:
 
 async def _identify(session: Session, method: str, data: bytes) -> Identity:
     return await session.broker.guard.identify(method, Credentials(data, session.connection.certificate))
+
+
+async def _check_original(session: Session, connect: pb.CommandConnect) -> None:
+    """Whom a proxy speaks for has sent credentials along; they must prove the role that the proxy names."""
+    credentials = Credentials(connect.original_auth_data.encode(), None)
+    original = await session.broker.guard.identify(connect.original_auth_method or "none", credentials)
+    if original.role != connect.original_principal:
+        raise NotAuthenticated("The credentials that the proxy sent along are those of another role")
 
 
 async def _watch_expiry(session: Session, method: str, identity: Identity, can_refresh: bool) -> None:

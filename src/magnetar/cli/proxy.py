@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`magnetar proxy`: one address in front of a cluster's brokers.
+
+Assembles.
+"""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from magnetar.admin.http import HttpServer
+from magnetar.admin.server import take_port
+from magnetar.cli.exposure import check_exposure
+from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
+from magnetar.config.key import PROXY
+from magnetar.config.load import Settings
+from magnetar.errors import BadSetting
+from magnetar.metadata.store import MetadataStore
+from magnetar.proxy.brokers import Brokers
+from magnetar.proxy.proxy import Proxy
+from magnetar.proxy.reverse import ReverseProxy
+from magnetar.runtime.chance import fresh_seed, stream
+from magnetar.runtime.clock import SystemClock, WallClock
+from magnetar.runtime.log import start_logging
+from magnetar.runtime.loop import Process, run
+from magnetar.runtime.real_disk import RealDisk
+from magnetar.runtime.tasks import Tasks
+
+
+def run_proxy(flags: RoleFlags, given: dict[str, str | None]) -> int:
+    """Serve until told to stop; returns the exit code."""
+    settings = role_settings(flags, PROXY, given)
+    check_exposure(settings, sys.stderr.write)
+    check_discovery(settings, flags.metadata is not None)
+    start_logging(settings.runtime, sys.stderr)
+
+    async def serve(process: Process) -> None:
+        clock = SystemClock()
+        async with AsyncExitStack() as opened:
+            store = await opened.enter_async_context(_store(settings, clock))
+            tasks = Tasks("proxy process", process.fail)
+            opened.push_async_callback(tasks.close)
+            brokers = await Brokers.open(settings.proxy, stream(fresh_seed(), "proxy"), store, tasks)
+            listener = take_port(settings.broker)
+            opened.callback(listener.close)
+            parts = (settings.proxy, settings.broker, settings.security, brokers, clock, process.metrics, process.fail)
+            proxy = Proxy(*parts)
+            opened.push_async_callback(proxy.stop)
+            urls = await proxy.start()
+            reverse = ReverseProxy(proxy, process.metrics)
+            opened.push_async_callback(reverse.close)
+            bounds = replace(settings.admin, request_timeout_ms=settings.proxy.http_timeout_ms)
+            http = HttpServer(reverse, bounds)
+            await http.start(listener)
+            opened.push_async_callback(http.stop)
+            host = settings.broker.advertised_address
+            urls["webServiceUrl"] = f"http://{host}:{listener.getsockname()[1]}"
+            if proxy.tls is not None and settings.security.https_port >= 0:
+                https = take_port(settings.broker, settings.security.https_port)
+                await http.start(https, proxy.tls.context)
+                urls["webServiceUrlTls"] = f"https://{host}:{https.getsockname()[1]}"
+            facts = {**urls, "brokers": settings.metadata.url if store is not None else settings.proxy.broker_url}
+            announce("Magnetar proxy", facts, flags, urls)
+            process.serving()
+            await process.stop_requested()
+
+    return run(serve, settings.runtime)
+
+
+def check_discovery(settings: Settings, has_metadata: bool) -> None:
+    """BadSetting unless it is clear where brokers are."""
+    proxy = settings.proxy
+    named = proxy.broker_url_tls if proxy.tls_with_broker else proxy.broker_url
+    if not named and not has_metadata and settings.metadata.url.partition(":")[0] in ("memory", "embedded"):
+        raise BadSetting(
+            "A proxy must know where brokers are: give --metadata, or brokerServiceURL and brokerWebServiceURL "
+            "(brokerServiceURLTLS and brokerWebServiceURLTLS with tlsEnabledWithBroker)"
+        )
+
+
+@asynccontextmanager
+async def _store(settings: Settings, clock: WallClock) -> AsyncIterator[MetadataStore | None]:
+    """The metadata store, unless brokers are named by URLs."""
+    if settings.proxy.broker_url or settings.proxy.broker_url_tls:
+        yield None
+        return
+    disk = RealDisk(".")
+    try:
+        async with cluster_store(settings, disk, clock) as store:
+            yield store
+    finally:
+        await disk.close()

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a proxy can be told. Address, ports, TLS and authentication of its clients are the settings of a broker.
+
+Decides.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    # Where brokers are, when no metadata store says it.
+    broker_url: str = ""
+    broker_url_tls: str = ""
+    broker_web_url: str = ""
+    broker_web_url_tls: str = ""
+
+    # Who the proxy is to brokers, and whether a client's own credentials go along.
+    client_authentication_plugin: str = ""
+    client_authentication_parameters: str = field(default="", repr=False)
+    forward_credentials: bool = False
+    tls_with_broker: bool = False
+    broker_trust_file: str = ""
+    broker_hostname_verified: bool = True
+
+    # Targets that clients may ask for; empty hosts and addresses: any where brokers are named by URLs, else those that
+    # the metadata store lists. `*` stands for any.
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_addresses: tuple[str, ...] = ()
+    allowed_ports: tuple[str, ...] = ("6650", "6651")
+
+    connections_max: int = 10_000
+    # 0 means no limit.
+    connections_per_address: int = 0
+    lookups_max: int = 50_000
+    connect_timeout_ms: int = 10_000
+    # A broker from which nothing came for so long is gone.
+    silence_timeout_ms: int = 75_000
+    # Time for a broker to answer one look-up.
+    lookup_timeout_ms: int = 30_000
+    http_timeout_ms: int = 300_000
+    # Load balancers in front of the proxy say in HAProxy's header whom they speak for.
+    haproxy_protocol: bool = False
+    # Bytes of one direction that wait for a slow reader before the other side is not read any more.
+    pipe_bytes_max: int = 1024 * 1024
+    handshake_bytes_max: int = 1024 * 1024
+    redirects_max: int = 20

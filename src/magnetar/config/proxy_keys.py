@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulsar's keys of a proxy.
+
+Decides.
+"""
+
+from typing import Final
+
+from magnetar.config.key import COUNT, PORT, POSITIVE_MILLISECONDS, PROXY, Key, rows
+from magnetar.config.values import Flag, Text, TextList, Whole
+
+PROXY_KEYS: Final[tuple[Key, ...]] = (
+    Key("servicePort", "broker", "port", PORT, "Port of a proxy's binary protocol.", roles=(PROXY,)),
+    Key(
+        "servicePortTls",
+        "security",
+        "tls_port",
+        Whole(-1, 65_535),
+        "Port of a proxy's binary protocol over TLS; -1: none.",
+        roles=(PROXY,),
+    ),
+    *rows(
+        "proxy",
+        ("brokerServiceURL", "broker_url", Text(), "Where a proxy finds brokers; empty: in the metadata store."),
+        ("brokerServiceURLTLS", "broker_url_tls", Text(), "As brokerServiceURL, for TLS to brokers."),
+        ("brokerWebServiceURL", "broker_web_url", Text(), "Where a proxy finds brokers' HTTP."),
+        ("brokerWebServiceURLTLS", "broker_web_url_tls", Text(), "As brokerWebServiceURL, for TLS to brokers."),
+        (
+            "brokerClientAuthenticationPlugin",
+            "client_authentication_plugin",
+            Text(255),
+            "How a proxy says to brokers who it is: token, basic, tls, oauth2, or the class of Java's client.",
+        ),
+        ("forwardAuthorizationCredentials", "forward_credentials", Flag(), "A client's credentials go along."),
+        ("tlsEnabledWithBroker", "tls_with_broker", Flag(), "A proxy speaks TLS with brokers."),
+        ("brokerClientTrustCertsFilePath", "broker_trust_file", Text(), "Whose broker certificates are believed."),
+        (
+            "tlsHostnameVerificationEnabled",
+            "broker_hostname_verified",
+            Flag(),
+            "A broker's certificate must be for the name that was called.",
+        ),
+        (
+            "brokerProxyAllowedHostNames",
+            "allowed_hosts",
+            TextList(),
+            "Hosts that clients may be connected to; * stands for any part.",
+        ),
+        (
+            "brokerProxyAllowedIPAddresses",
+            "allowed_addresses",
+            TextList(),
+            "Addresses or networks that clients may be connected to; * for any.",
+        ),
+        ("brokerProxyAllowedTargetPorts", "allowed_ports", TextList(), "Ports that clients may be connected to."),
+        ("maxConcurrentInboundConnections", "connections_max", COUNT, "Clients of a proxy at one time."),
+        (
+            "maxConcurrentInboundConnectionsPerIp",
+            "connections_per_address",
+            Whole(0, 2**31 - 1),
+            "Clients of a proxy from one address at one time; 0: any number.",
+        ),
+        ("maxConcurrentLookupRequests", "lookups_max", COUNT, "Look-ups through a proxy at one time."),
+        ("brokerProxyConnectTimeoutMs", "connect_timeout_ms", POSITIVE_MILLISECONDS, "Time to reach a broker."),
+        (
+            "brokerProxyReadTimeoutMs",
+            "silence_timeout_ms",
+            POSITIVE_MILLISECONDS,
+            "A broker from which nothing came for so long is gone.",
+        ),
+        ("httpProxyTimeout", "http_timeout_ms", POSITIVE_MILLISECONDS, "Time for a broker to answer over HTTP."),
+        (
+            "haProxyProtocolEnabled",
+            "haproxy_protocol",
+            Flag(),
+            "A load balancer in front says in HAProxy's header whom it speaks for.",
+        ),
+    ),
+    Key(
+        "brokerClientAuthenticationParameters",
+        "proxy",
+        "client_authentication_parameters",
+        Text(65_536),
+        "What that plug-in needs.",
+        secret=True,
+    ),
+)

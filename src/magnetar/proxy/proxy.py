@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One proxy: its listeners, its clients, and the way to brokers.
+
+Names are resolved here and the address that was checked is the one that is called, so that a name cannot mean one
+thing to the rules and another to the connection.
+Assembles.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from magnetar.broker.auth.authentication import Authentication
+from magnetar.broker.auth.opening import open_authentication, open_tls
+from magnetar.client.authentication import Authentication as ClientAuthentication
+from magnetar.client.authentication import authentication_of
+from magnetar.client.tls import tls_context
+from magnetar.config.broker import BrokerSettings
+from magnetar.config.client import ClientSettings
+from magnetar.config.proxy import ProxySettings
+from magnetar.config.security import SecuritySettings
+from magnetar.errors import CannotStart, ConnectionLost, TooManyRequests
+from magnetar.proxy.broker_link import BrokerLink, connect_link
+from magnetar.proxy.brokers import Brokers
+from magnetar.proxy.session import ProxySession
+from magnetar.proxy.targets import Target, TargetRules
+from magnetar.runtime.clock import WallClock
+from magnetar.runtime.metrics import Metrics
+from magnetar.runtime.server_tls import watch_files
+from magnetar.runtime.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+
+class Proxy:
+    def __init__(
+        self,
+        settings: ProxySettings,
+        door: BrokerSettings,
+        security: SecuritySettings,
+        brokers: Brokers,
+        clock: WallClock,
+        metrics: Metrics,
+        on_crash: Callable[[str, BaseException], None],
+    ) -> None:
+        self.settings = settings
+        self.brokers = brokers
+        self.clock = clock
+        self.on_crash = on_crash
+        self.keep_alive_s = door.keep_alive_interval_s
+        self.message_bytes_max = door.message_bytes_max
+        self.tls = open_tls(security)
+        self.authentication: Authentication | None = open_authentication(security, clock)
+        self.client_authentication: ClientAuthentication | None = None
+        if settings.client_authentication_plugin:
+            self.client_authentication = authentication_of(
+                settings.client_authentication_plugin, settings.client_authentication_parameters
+            )
+        self.broker_tls = self._broker_tls() if settings.tls_with_broker else None
+        self._door = door
+        self._security = security
+        self._rules = TargetRules(settings, has_registry=brokers.has_registry)
+        self._tasks = Tasks("proxy", on_crash)
+        self._sessions: dict[ProxySession, None] = {}
+        self._by_address: Counter[str] = Counter()
+        self._lookups = 0
+        self._servers: list[asyncio.Server] = []
+        self._opened = metrics.counter("pulsar_proxy_new_connections", "Connections taken by the proxy.")
+        self._rejected = metrics.counter("pulsar_proxy_rejected_connections", "Connections refused by the proxy.")
+        self._bytes = metrics.counter("pulsar_proxy_binary_bytes", "Bytes passed through the proxy.")
+        metrics.gauge("pulsar_proxy_active_connections", "Clients of the proxy.", lambda: float(len(self._sessions)))
+
+    async def start(self) -> dict[str, str]:
+        """Listen; returns the URLs by name."""
+        door = self._door
+        host = door.advertised_address
+        urls = {"serviceUrl": f"pulsar://{host}:{await self._listen(door.port, None)}"}
+        if self.tls is not None:
+            self._tasks.start(watch_files(self.tls, self._security.tls_reload_check_s), "watch certificates")
+            if self._security.tls_port >= 0:
+                port = await self._listen(self._security.tls_port, self.tls.context)
+                urls["serviceUrlTls"] = f"pulsar+ssl://{host}:{port}"
+        return urls
+
+    async def stop(self) -> None:
+        for server in self._servers:
+            server.close()
+        for session in list(self._sessions):
+            session.end()
+        await self._tasks.close()
+        if self.authentication is not None:
+            await self.authentication.close()
+        if self.client_authentication is not None:
+            await self.client_authentication.close()
+
+    # --- for sessions ----------------------------------------------------------------------------
+
+    def admit(self, session: ProxySession) -> bool:
+        per_address = self.settings.connections_per_address
+        if len(self._sessions) >= self.settings.connections_max or (
+            per_address and self._by_address[session.address] >= per_address
+        ):
+            _log.warning("refusing %s: %d clients are connected already", session.peer, len(self._sessions))
+            self._rejected.add(1)
+            return False
+        self._sessions[session] = None
+        self._by_address[session.address] += 1
+        self._opened.add(1)
+        return True
+
+    def on_session_ended(self, session: ProxySession, tasks: Tasks) -> None:
+        if session in self._sessions:
+            del self._sessions[session]
+            self._by_address[session.address] -= 1
+            if not self._by_address[session.address]:
+                del self._by_address[session.address]
+        if not self._tasks.is_closed:
+            self._tasks.start(tasks.close(), "end session")
+
+    def count_bytes(self, size: int) -> None:
+        self._bytes.add(size)
+
+    @contextlib.contextmanager
+    def one_lookup(self) -> Iterator[None]:
+        if self._lookups >= self.settings.lookups_max:
+            raise TooManyRequests(f"{self._lookups} look-ups are under way; try again later")
+        self._lookups += 1
+        try:
+            yield
+        finally:
+            self._lookups -= 1
+
+    async def link(self, target: Target, *, checked: bool) -> BrokerLink:
+        """A connection to a broker; `checked` where a client asked for it. NotAuthorized, ConnectionLost."""
+        is_registered = True
+        if checked:
+            is_registered = self._rules.check_name(target, self.brokers.registered())
+        address = await self._resolve(target)
+        if not is_registered:
+            self._rules.check_address(target, address)
+        return await connect_link(
+            target,
+            address,
+            self.broker_tls,
+            timeout_ms=self.settings.connect_timeout_ms,
+            handshake_bytes_max=self.settings.handshake_bytes_max,
+        )
+
+    # --- leaves ----------------------------------------------------------------------------------
+
+    async def _resolve(self, target: Target) -> str:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout_ms / 1000):
+                found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError, TimeoutError) as error:
+            raise ConnectionLost(f"Broker {target} cannot be found: {error}") from error
+        return str(found[0][4][0])
+
+    def _broker_tls(self) -> ssl.SSLContext:
+        wanted = ClientSettings(
+            tls_trust_certs_file_path=self.settings.broker_trust_file or None,
+            tls_validate_hostname=self.settings.broker_hostname_verified,
+        )
+        return tls_context(wanted, self.client_authentication)
+
+    async def _listen(self, port: int, context: ssl.SSLContext | None) -> int:
+        loop = asyncio.get_running_loop()
+        address = self._door.bind_address
+        patience_s = self._security.tls_handshake_timeout_ms / 1000 if context is not None else None
+        try:
+            server = await loop.create_server(
+                lambda: ProxySession(self), address, port, ssl=context, ssl_handshake_timeout=patience_s
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise CannotStart(
+                    f"Port {address}:{port} is in use by another process; choose another with --port (0: a free one)"
+                ) from error
+            raise CannotStart(
+                f"Cannot listen on {address}:{port}: {error.strerror}; check --bind and --port"
+            ) from error
+        self._servers.append(server)
+        taken: int = server.sockets[0].getsockname()[1]
+        return taken

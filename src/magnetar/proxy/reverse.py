@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Administration through the proxy: an HTTP request goes to any broker, brokers' redirects are followed here.
+
+Says to brokers who the client is, and never lets a client say it for itself. Answers are streamed; a request's body is
+held, because a redirect sends it again. Never serves what is not administration, look-up or topics over HTTP.
+Carries.
+"""
+
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+import httpx
+
+from magnetar.broker.auth.authenticator import Credentials
+from magnetar.errors import MagnetarError, NotAuthenticated
+from magnetar.proxy.proxy import Proxy
+from magnetar.runtime.metrics import Metrics
+from magnetar.wire.error_codes import codes_of
+
+Message: TypeAlias = MutableMapping[str, Any]
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+PASSED_PATHS: Final = ("/admin/", "/lookup/", "/topics/")
+_REDIRECTS: Final = (301, 302, 307, 308)
+# Of one connection, not of the message: RFC 9110, 7.6.1. And what only the proxy may say.
+_NOT_PASSED: Final = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade host "
+    b"content-length expect x-original-principal".split()
+)
+
+_log = logging.getLogger(__name__)
+
+
+class ReverseProxy:
+    """An ASGI application."""
+
+    def __init__(self, proxy: Proxy, metrics: Metrics) -> None:
+        self._proxy = proxy
+        self._metrics = metrics
+        context = proxy.broker_tls
+        timeout_s = proxy.settings.http_timeout_ms / 1000
+        self._client = httpx.AsyncClient(
+            verify=context if context is not None else True,
+            trust_env=False,
+            follow_redirects=False,
+            timeout=httpx.Timeout(timeout_s, connect=proxy.settings.connect_timeout_ms / 1000),
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["raw_path"].decode("ascii", "replace")
+        if path == "/metrics":
+            await _answer(send, 200, self._metrics.text().encode(), b"text/plain; version=0.0.4; charset=utf-8")
+        elif path == "/status.html":
+            await _answer(send, 200, b"OK", b"text/plain")
+        elif not path.startswith(PASSED_PATHS):
+            await _refuse(send, 404, "This proxy passes /admin, /lookup and /topics on, and nothing else")
+        else:
+            try:
+                await self._pass(scope, receive, send)
+            except MagnetarError as error:
+                await _refuse(send, codes_of(error).http_status, str(error))
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = await self._headers(scope)
+        body = await _body(receive)
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        failure = "no broker answered"
+        for base in self._proxy.brokers.web_urls():
+            url = httpx.URL(base).copy_with(raw_path=target)
+            try:
+                answer = await self._ask(scope["method"], url, headers, body)
+            except httpx.ConnectError as error:
+                # It never reached a broker, so another may be asked.
+                failure = f"{base} cannot be reached: {error}"
+                continue
+            except httpx.HTTPError as error:
+                await _refuse(send, 502, f"The broker did not answer: {type(error).__name__}")
+                return
+            try:
+                await _stream(send, answer)
+            finally:
+                await answer.aclose()
+            return
+        _log.warning("no broker for %s: %s", scope["raw_path"][:200], failure)
+        await _refuse(send, 503, "No broker can be reached now; try again later")
+
+    async def _ask(
+        self, method: str, url: httpx.URL, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> httpx.Response:
+        """The answer of the broker that serves the request, wherever the first one sends us."""
+        for _ in range(self._proxy.settings.redirects_max):
+            request = self._client.build_request(method, url, headers=headers, content=body)
+            answer = await self._client.send(request, stream=True)
+            location = answer.headers.get("location", "")
+            if answer.status_code not in _REDIRECTS or not location:
+                return answer
+            await answer.aclose()
+            url = url.join(location)
+            self._check_redirect(url)
+        raise httpx.TooManyRedirects("brokers redirect in circles")
+
+    def _check_redirect(self, url: httpx.URL) -> None:
+        """Credentials go to brokers only."""
+        if url.scheme not in ("http", "https"):
+            raise httpx.UnsupportedProtocol(url.scheme)
+        if self._proxy.brokers.has_registry:
+            known = {(each.host, each.port) for each in map(httpx.URL, self._proxy.brokers.web_urls())}
+            if (url.host, url.port) not in known:
+                raise httpx.UnsupportedProtocol("a redirect to something that is not a broker")
+
+    async def _headers(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        given: list[tuple[bytes, bytes]] = [(name.lower(), value) for name, value in scope["headers"]]
+        dropped = _NOT_PASSED | _named_by_connection(given)
+        passed = [(name, value) for name, value in given if name not in dropped]
+        proxy = self._proxy
+        if proxy.authentication is not None:
+            role = await self._role(scope, dict(given))
+            passed.append((b"x-original-principal", role.encode()))
+        if proxy.client_authentication is not None and not proxy.settings.forward_credentials:
+            passed = [(name, value) for name, value in passed if name != b"authorization"]
+            own = await proxy.client_authentication.http_headers()
+            passed += [(name.lower().encode(), value.encode()) for name, value in own.items()]
+        return passed
+
+    async def _role(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
+        assert self._proxy.authentication is not None
+        certificate = scope.get("state", {}).get("certificate")
+        method, data = _credentials(headers.get(b"authorization", b""))
+        if not method:
+            method = "tls" if certificate is not None and "tls" in self._proxy.authentication.methods else "none"
+        return (await self._proxy.authentication.identify(method, Credentials(data, certificate))).role
+
+
+def _credentials(header: bytes) -> tuple[str, bytes]:
+    scheme, _, value = header.partition(b" ")
+    if not header:
+        return "", b""
+    if scheme.lower() == b"bearer":
+        return "token", value.strip()
+    if scheme.lower() == b"basic":
+        try:
+            return "basic", base64.b64decode(value.strip(), validate=True)
+        except (binascii.Error, ValueError):
+            pass
+    raise NotAuthenticated("The Authorization header should be Bearer or Basic")
+
+
+def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    listed = [value for name, value in headers if name == b"connection"]
+    return frozenset(word.strip().lower() for value in listed for word in value.split(b","))
+
+
+async def _body(receive: Receive) -> bytes:
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            break
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+    return b"".join(parts)
+
+
+async def _stream(send: Send, answer: httpx.Response) -> None:
+    headers = [(name.lower(), value) for name, value in answer.headers.raw]
+    dropped = _NOT_PASSED - {b"content-length"} | _named_by_connection(headers)
+    passed = [(name, value) for name, value in headers if name not in dropped]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": passed})
+    async for chunk in answer.aiter_raw():
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _refuse(send: Send, status: int, reason: str) -> None:
+    await _answer(send, status, json.dumps({"reason": reason}).encode(), b"application/json")
+
+
+async def _answer(send: Send, status: int, body: bytes, kind: bytes) -> None:
+    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
