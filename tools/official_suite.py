@@ -73,7 +73,7 @@ def main() -> int:
     command += ["--runs", str(options.runs), "--only", options.only]
     with tempfile.TemporaryDirectory() as packages:
         _provide_requests(Path(packages))
-        paths = os.pathsep.join([str(HOUSE), packages, os.environ.get("PYTHONPATH", "")])
+        paths = os.pathsep.join([str(HOUSE), str(HOUSE / "src"), packages, os.environ.get("PYTHONPATH", "")])
         inner = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
         return subprocess.run(inner, cwd=HOUSE, env={**os.environ, "PYTHONPATH": paths}, check=False).returncode
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from magnetar.admin.rates import Rates
 from magnetar.broker.consumer import Consumer
+from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.producer import Producer
 from magnetar.broker.served import ServedTopic
@@ -143,7 +144,7 @@ def subscription_stats(
         "type": subscription.type.label if subscription.type else "None",
         "msgRateExpired": 0.0,
         "totalMsgExpired": 0,
-        "consumers": [consumer_stats(each, rates) for each in consumers] if asked.with_consumers else [],
+        "consumers": _consumers(subscription, rates) if asked.with_consumers else [],
         "isDurable": bool(stored and stored.cursor.is_durable),
         "isReplicated": False,
         "allowOutOfOrderDelivery": subscription.key_sharing.allow_out_of_order,
@@ -174,6 +175,25 @@ def consumer_stats(consumer: Consumer, rates: Rates) -> dict[str, Any]:
         **_client(consumer.link, consumer.connected_ms),
         "metadata": consumer.metadata,
     }
+
+
+def _consumers(subscription: Subscription | NonPersistentSubscription, rates: Rates) -> list[dict[str, Any]]:
+    shown = [consumer_stats(each, rates) for each in subscription.consumers]
+    dispatcher = subscription.dispatcher
+    if not isinstance(dispatcher, KeySharedDispatcher):
+        return shown
+    ranges = dispatcher.ranges.ranges()
+    draining = dispatcher.draining()
+    for consumer, stats in zip(subscription.consumers, shown, strict=True):
+        held = [each for each in draining if each.holder is consumer]
+        stats["keyHashRanges"] = [f"[{first}, {last}]" for first, last in ranges.get(consumer, ())]
+        stats["drainingHashesCount"] = len(held)
+        stats["drainingHashesClearedTotal"] = dispatcher.drained(consumer)
+        stats["drainingHashesUnackedMessages"] = sum(each.messages_unacked for each in held)
+        stats["drainingHashes"] = [
+            {"hash": each.slot, "unackMsgs": each.messages_unacked, "blockedAttempts": each.blocked} for each in held
+        ]
+    return shown
 
 
 def summed(partitions: Iterable[dict[str, Any]]) -> dict[str, Any]:

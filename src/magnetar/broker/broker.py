@@ -127,6 +127,11 @@ class Broker:
         if len(self._connections) >= self.settings.connections_max:
             _log.warning("refusing %s: %d connections are open already", connection.peer, len(self._connections))
             connection.close()
+        address = connection.peer.rpartition(":")[0]
+        of_address = sum(other.peer.rpartition(":")[0] == address for other in self._connections)
+        if 0 < self.settings.connections_per_address_max <= of_address:
+            _log.warning("refusing %s: %d connections are open from there already", connection.peer, of_address)
+            connection.close()
         tasks = Tasks(f"session {connection.peer}", self._on_crash, tasks_max=self.settings.session_requests_max)
         self._connections[connection] = tasks
         return Session(self, connection, tasks, SERVED, on_send)

@@ -121,6 +121,7 @@ class PolicyUpkeep:
         if policies == topic.policies:
             return
         topic.apply(policies)
+        await self._topics.groups.apply(topic)
         ledger = topic.managed_ledger
         ledger.settings = storage_settings(self._topics.managed_ledgers.settings, policies)
         ledger.upkeep()

@@ -51,6 +51,12 @@ class TokenBucket:
         tokens = self.available(now_s)
         return 0.0 if tokens > 0 else (1 - tokens) / self._per_s
 
+    def adjust(self, amount: int, period_s: float, now_s: float) -> None:
+        """Another rate from now on; what was counted stays counted."""
+        self._tokens = min(self.available(now_s), float(amount))
+        self.capacity = float(amount)
+        self._per_s = amount / period_s
+
 
 class RateLimiter:
     """Messages and bytes under one rate: whichever is used up first holds both back."""
@@ -70,6 +76,14 @@ class RateLimiter:
         if self._bytes is not None:
             wait_s = max(wait_s, self._bytes.take(size, now_s))
         return wait_s
+
+    def adjust(self, rate: Rate, now_s: float) -> None:
+        """Other amounts of what is limited already; what was counted stays counted."""
+        self.rate = rate
+        if self._messages is not None:
+            self._messages.adjust(rate.messages, rate.period_s, now_s)
+        if self._bytes is not None:
+            self._bytes.adjust(rate.bytes, rate.period_s, now_s)
 
     def room(self, now_s: float) -> tuple[int, int]:
         """Messages and bytes that may pass now; -1 where there is no limit. For a dispatcher, before it reads."""
@@ -126,6 +140,49 @@ def named_limit(name: str, rate: Rate, present: NamedLimit | None, now_s: Callab
     if present is not None and present.rate == rate:
         return present
     return NamedLimit(name, rate, now_s)
+
+
+class RelativeLimit:
+    """A rate on top of another one that changes: what comes in may go out again, and so much more.
+
+    `counted` tells how many messages and bytes have come in since ever; the rate is measured over the last whole
+    seconds whenever it is asked for.
+    """
+
+    __slots__ = ("_counted", "_limiter", "_measured", "_measured_s", "_now_s", "name", "rate")
+
+    def __init__(
+        self, name: str, rate: Rate, counted: Callable[[], tuple[int, int]], now_s: Callable[[], float]
+    ) -> None:
+        self.name = name
+        self.rate = rate
+        self._counted = counted
+        self._now_s = now_s
+        self._measured = counted()
+        self._measured_s = now_s()
+        self._limiter = RateLimiter(rate, self._measured_s)
+
+    def available(self) -> tuple[int, int]:
+        now_s = self._now_s()
+        if now_s - self._measured_s >= 1.0:
+            self._measure(now_s)
+        messages, size = self._limiter.room(now_s)
+        return messages if messages >= 0 else _PLENTY, size if size >= 0 else _PLENTY
+
+    def consume(self, messages: int, size_bytes: int) -> None:
+        self._limiter.take(messages, size_bytes, self._now_s())
+
+    def delay_s(self) -> float:
+        return self._limiter.wait_s(self._now_s())
+
+    def _measure(self, now_s: float) -> None:
+        before, self._measured = self._measured, self._counted()
+        share = self.rate.period_s / (now_s - self._measured_s)
+        self._measured_s = now_s
+        extra = [int((now - then) * share) for now, then in zip(self._measured, before, strict=True)]
+        messages = self.rate.messages + extra[0] if self.rate.messages > 0 else 0
+        size = self.rate.bytes + extra[1] if self.rate.bytes > 0 else 0
+        self._limiter.adjust(Rate(messages, size, self.rate.period_s), now_s)
 
 
 class CallLimiter:

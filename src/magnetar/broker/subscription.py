@@ -20,6 +20,8 @@ from magnetar.broker.dispatch.parts import DispatchParts
 from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.dispatch.single_active import ExclusiveDispatcher, FailoverDispatcher
+from magnetar.broker.dispatch.spread import new_spread
+from magnetar.broker.dispatch.unsaved_acks import UnsavedAcks
 from magnetar.broker.stored_message import publish_time_ms
 from magnetar.errors import ConsumerBusy, NotSupported, ServiceNotReady
 from magnetar.ids import EARLIEST, LATEST, Position
@@ -120,6 +122,11 @@ class Subscription:
             self.dispatcher.unacked_max = settings.unacked_messages_per_subscription_max
         self.pump.wake()
 
+    @property
+    def unsaved_acks(self) -> UnsavedAcks | None:
+        """The pause that the policy asks for while acknowledgements cannot be saved."""
+        return UnsavedAcks(self.cursor) if self._parts.settings.pause_until_acks_persist else None
+
     def read_compacted(self, view: CompactedView | None) -> None:
         """The first consumer decides whether the subscription reads the compacted view; others must want the same."""
         if self.consumers and (view is None) is self.is_compacted:
@@ -138,6 +145,8 @@ class Subscription:
         """One entry, or with an ack set the part of its batch whose bits are cleared."""
         dispatcher = self.dispatcher
         assert dispatcher is not None
+        if ack_set and any(ack_set) and not self._parts.settings.batch_index_acks:
+            return
         if self.cursor.ack(position, ack_set):
             may_go_on = dispatcher.on_acked(consumer, position)
         else:
@@ -151,6 +160,9 @@ class Subscription:
     def ack_cumulative(self, consumer: Consumer, position: Position, ack_set: Sequence[int]) -> None:
         if self.dispatcher is None or not self.dispatcher.is_ordered:
             raise NotSupported("Cumulative acknowledgement is for Exclusive and Failover subscriptions only")
+        if any(ack_set) and not self._parts.settings.batch_index_acks:
+            # Without bits of batches the entry counts when all of it is acknowledged: up to the one before it.
+            position, ack_set = self._managed_ledger.ledgers.previous_position(position), ()
         self.cursor.ack_cumulative(position, ack_set)
         self.dispatcher.forget_through(self.cursor.mark_delete)
         if self._managed_ledger.is_terminated:
@@ -218,6 +230,12 @@ class Subscription:
         self.disconnect_consumers()
         self.pump.start_over()
         await self.pump.buckets.delete_all()
+
+    def is_left_over(self, grace_ms: int) -> bool:
+        """Whether this is a reader's, and nobody has come back to it for so long."""
+        if self.cursor.is_durable or self.consumers or self._resetting:
+            return False
+        return self._parts.clock.now_ms() - self.active_ms >= grace_ms
 
     def end(self) -> None:
         """A non-durable subscription whose last consumer left: its cursor pins and caches nothing any more."""
@@ -293,6 +311,7 @@ class Subscription:
             return FailoverDispatcher(self._on_failover, self._partition)
         if type_ is SubscriptionType.SHARED:
             return SharedDispatcher(
+                new_spread(settings.shared_spread),
                 round_entries_max=settings.dispatch_round_robin_entries_max,
                 unacked_max=settings.unacked_messages_per_subscription_max,
             )

@@ -58,6 +58,8 @@ EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 # Cursors that are no subscriptions: the broker's own, and those of replication to other clusters.
 _OWN_CURSORS: Final = (DEDUPLICATION_CURSOR, "__compaction")
 _REPLICATION_CURSORS: Final = "pulsar.repl."
+# A reader that was sent away, for a seek perhaps, has this long to come back to its place.
+READER_GRACE_MS: Final = 60_000
 
 _log = logging.getLogger(__name__)
 
@@ -114,10 +116,13 @@ class Topic:
             str(name),
             self.subscriptions,
             now_s,
-            rate=Rate(settings.subscription_dispatch_messages_per_s, settings.subscription_dispatch_bytes_per_s),
+            policy=DispatchRate(
+                settings.subscription_dispatch_messages_per_s, settings.subscription_dispatch_bytes_per_s
+            ),
+            counted_in=lambda: (self.messages_in, self.bytes_in),
         )
         self.dispatch_rates.limit_topic(
-            Rate(settings.topic_dispatch_messages_per_s, settings.topic_dispatch_bytes_per_s)
+            DispatchRate(settings.topic_dispatch_messages_per_s, settings.topic_dispatch_bytes_per_s)
         )
         self._subscribes = CallLimiter(settings.subscribes_per_consumer, settings.subscribe_rate_period_s)
         self.policies: TopicPolicies | None = None
@@ -153,9 +158,8 @@ class Topic:
         settings = self._settings = self._dispatch.settings = topic_settings(before, policies)
         self._producers.producers_max = settings.producers_per_topic_max
         self.publish_rates.limit_topic(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
-        self.dispatch_rates.limit_topic(_rate(policies.dispatch_rate))
-        named = {name: _rate(rate) for name, rate in policies.subscription_rates.items()}
-        self.dispatch_rates.limit_subscriptions(_rate(policies.subscription_dispatch_rate), named)
+        self.dispatch_rates.limit_topic(policies.dispatch_rate)
+        self.dispatch_rates.limit_subscriptions(policies.subscription_dispatch_rate, policies.subscription_rates)
         if (settings.subscribes_per_consumer, settings.subscribe_rate_period_s) != (
             before.subscribes_per_consumer,
             before.subscribe_rate_period_s,
@@ -265,7 +269,10 @@ class Topic:
         self.bytes_in += size
         if self.subscriptions and not self._wake_scheduled:
             self._wake_scheduled = True
-            self._call_soon(self._wake_subscriptions)
+            if self._settings.new_entries_delay_ms:
+                self._dispatch.call_later(self._settings.new_entries_delay_ms / 1000, self._wake_subscriptions)
+            else:
+                self._call_soon(self._wake_subscriptions)
 
     def on_append_failed(self, count: int, error: MagnetarError) -> None:
         """The oldest waiting appends will not be stored: refuse them, and give their index numbers back."""
@@ -352,6 +359,8 @@ class Topic:
         if not force:
             self.refuse_when_busy()
         self._closing = "is being deleted"
+        for subscription in list(self.subscriptions.values()):
+            await subscription.delete_stored()
         await self._send_clients_away()
         await self.compaction.close()
         await self.managed_ledger.delete()
@@ -369,6 +378,9 @@ class Topic:
         """What time brings; called every few seconds."""
         if self._deduplication is not None:
             self._deduplication.upkeep()
+        for subscription in list(self.subscriptions.values()):
+            if subscription.is_left_over(READER_GRACE_MS):
+                self.forget_subscription(subscription)
 
     def is_inactive_since(self, mode: InactivityMode) -> int | None:
         """Since when nothing keeps the topic alive; None while something does, as the mode says."""
@@ -465,7 +477,3 @@ class Topic:
             return -1
         entries = await self.managed_ledger.read(last, entries_max=1, bytes_max=1)
         return stored_index(entries[0]) if entries else -1
-
-
-def _rate(policy: DispatchRate) -> Rate:
-    return Rate(max(0, policy.messages), max(0, policy.bytes), float(policy.period_s))

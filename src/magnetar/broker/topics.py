@@ -19,6 +19,7 @@ from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.policies.policies import Policies
 from magnetar.broker.policies.topic_settings import storage_settings
 from magnetar.broker.rate_limit import NamedLimit, Rate, RateLimiter, limiter_for, named_limit
+from magnetar.broker.resource_groups import ResourceGroups
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.sheltered import sheltered
 from magnetar.broker.topic import Topic
@@ -56,6 +57,7 @@ class Topics:
         self.directory = TopicDirectory(namespaces, managed_ledgers, settings, self.policies)
         self.watches = TopicWatches(store, tasks, read=self.visible_names, exists=self.directory.exists)
         self.dispatch = DispatchMemory()
+        self.groups = ResourceGroups(store, tasks, self.loaded)
         self._loaded: dict[TopicName, Topic] = {}
         self._in_memory: dict[TopicName, NonPersistentTopic] = {}
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
@@ -224,6 +226,7 @@ class Topics:
 
     async def close(self) -> None:
         self._closing = True
+        self.groups.close()
         if self._upkeep is not None:
             self._upkeep.cancel()
         for name in [*self._in_memory, *self._loaded]:
@@ -269,6 +272,7 @@ class Topics:
         topic.dispatch_rates.limit_broker(self._dispatch_limit)
         policies = await self.policies.effective(name)
         topic.apply(policies)
+        await self.groups.apply(topic)
         storage = storage_settings(self.managed_ledgers.settings, policies)
         managed_ledger = await self.managed_ledgers.open(name.persistence_name, topic, settings=storage)
         try:

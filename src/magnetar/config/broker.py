@@ -20,6 +20,8 @@ class BrokerSettings:
     # How long the holder of a producer's name has to answer before a newcomer gets it.
     liveness_check_timeout_ms: int = 5_000
     connections_max: int = 10_000
+    # 0 means no limit.
+    connections_per_address_max: int = 0
     # Above the mark a connection stops reading until half of it is stored; TCP tells the producer.
     connection_publish_bytes_max: int = 16 * 1024 * 1024
     process_publish_bytes_max: int = 256 * 1024 * 1024
@@ -40,6 +42,8 @@ class BrokerSettings:
     topics_per_namespace_max: int = 0
     partitions_per_topic_max: int = 0
     producers_per_topic_max: int = 0
+    producers_per_topic_and_address_max: int = 0
+    consumers_per_topic_and_address_max: int = 0
     subscriptions_per_topic_max: int = 0
     exclusive_waiters_per_topic_max: int = 1_000
     topic_pattern_characters_max: int = 50
@@ -73,12 +77,16 @@ class BrokerSettings:
     # Compaction: bytes of keys and places that one run may hold in memory; beyond this it fails and says so.
     compaction_memory_bytes_max: int = 256 * 1024 * 1024
     compaction_keeps_unkeyed: bool = False
+    # Which message of a key is the latest: the one published last, or the one with the latest event time.
+    compaction_order: str = "publish"
     consumers_per_topic_max: int = 0
     consumers_per_subscription_max: int = 0
     subscribes_per_consumer: int = 0
     subscribe_rate_period_s: int = 30
     topic_dispatch_messages_per_s: int = 0
     topic_dispatch_bytes_per_s: int = 0
+    # The rates of topics and subscriptions come on top of what the topic takes in.
+    dispatch_relative_to_publish: bool = False
     subscription_dispatch_messages_per_s: int = 0
     subscription_dispatch_bytes_per_s: int = 0
     replicator_dispatch_messages_per_s: int = 0
@@ -104,11 +112,17 @@ class BrokerSettings:
     broker_dispatch_messages_per_s: int = 0
     broker_dispatch_bytes_per_s: int = 0
 
+    # Parts of a batch can be acknowledged; without it a batch is acknowledged as a whole.
+    batch_index_acks: bool = True
     # Clients that say they can read it get each message with its number in the topic and when it came.
     expose_broker_metadata: bool = True
     dispatch_read_entries_max: int = 100
     dispatch_read_bytes_max: int = 5 * 1024 * 1024
     dispatch_round_robin_entries_max: int = 20
+    # How Shared subscriptions choose who is next: in turn, or whoever has the fewest unacknowledged messages.
+    shared_spread: str = "round_robin"
+    # New entries wait so long for others before consumers are woken.
+    new_entries_delay_ms: int = 0
     unacked_messages_per_consumer_max: int = 50_000
     unacked_messages_per_subscription_max: int = 200_000
     failover_delay_ms: int = 1_000

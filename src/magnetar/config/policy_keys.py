@@ -80,6 +80,17 @@ POLICY_KEYS: Final[tuple[Key, ...]] = rows(
         Flag(),
         "Compaction keeps messages that have no key.",
     ),
+    (
+        "compactionServiceFactoryClassName",
+        "compaction_order",
+        OneOf(
+            (
+                ("org.apache.pulsar.compaction.PulsarCompactionServiceFactory", "publish"),
+                ("org.apache.pulsar.compaction.EventTimeCompactionServiceFactory", "event_time"),
+            )
+        ),
+        "Which message of a key compaction keeps: the one published last, or the one of the latest event time.",
+    ),
     ("maxConsumersPerTopic", "consumers_per_topic_max", _LIMIT, "Consumers on one topic; 0: any number."),
     (
         "maxConsumersPerSubscription",
@@ -105,6 +116,12 @@ POLICY_KEYS: Final[tuple[Key, ...]] = rows(
         "topic_dispatch_bytes_per_s",
         _RATE,
         "Bytes per second that go out of a topic; 0: any number.",
+    ),
+    (
+        "dispatchThrottlingRateRelativeToPublishRate",
+        "dispatch_relative_to_publish",
+        Flag(),
+        "The rates of topics and subscriptions come on top of what the topic takes in.",
     ),
     (
         "dispatchThrottlingRatePerSubscriptionInMsg",

@@ -23,6 +23,18 @@ PUBLISH_KEYS: Final[tuple[Key, ...]] = rows(
     ("maxTopicsPerNamespace", "topics_per_namespace_max", _LIMIT, "Topics of a namespace, partitions counted; 0: any."),
     ("maxNumPartitionsPerPartitionedTopic", "partitions_per_topic_max", _LIMIT, "Partitions of a topic; 0: 100,000."),
     ("maxProducersPerTopic", "producers_per_topic_max", _LIMIT, "Producers on one topic; 0: any number."),
+    (
+        "maxSameAddressProducersPerTopic",
+        "producers_per_topic_and_address_max",
+        _LIMIT,
+        "Producers on one topic from one address; 0: any number.",
+    ),
+    (
+        "maxSameAddressConsumersPerTopic",
+        "consumers_per_topic_and_address_max",
+        _LIMIT,
+        "Consumers on one topic from one address; 0: any number.",
+    ),
     ("maxSubscriptionsPerTopic", "subscriptions_per_topic_max", _LIMIT, "Subscriptions of a topic; 0: any number."),
     (
         "subscriptionPatternMaxLength",

@@ -32,6 +32,13 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
     Key("brokerServicePort", "broker", "port", PORT, "Port of the binary protocol; 0 picks a free one.", "--port"),
     Key("webServicePort", "broker", "http_port", PORT, "Port of admin REST; 0 picks a free one.", "--http-port"),
     Key("bindAddress", "broker", "bind_address", Text(255), "Address to listen on.", "--bind"),
+    Key(
+        "broker.shared_spread",
+        "broker",
+        "shared_spread",
+        OneOf((("round_robin", "round_robin"), ("fewest_unacked", "fewest_unacked"))),
+        "Who is next on a Shared subscription: in turn, or whoever has the fewest unacknowledged messages.",
+    ),
     *rows(
         "broker",
         ("advertisedAddress", "advertised_address", Text(255), "Host name or address that clients are sent to."),
@@ -129,6 +136,24 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
             "Delayed entries of a bucket that are in memory at one time.",
         ),
         ("delayedDeliveryMaxNumBuckets", "delayed_buckets_max", COUNT, "Buckets of one subscription."),
+        (
+            "acknowledgmentAtBatchIndexLevelEnabled",
+            "batch_index_acks",
+            Flag(),
+            "Parts of a batch can be acknowledged; on unless it is switched off.",
+        ),
+        (
+            "managedLedgerNewEntriesCheckDelayInMillis",
+            "new_entries_delay_ms",
+            MILLISECONDS,
+            "New entries wait so long for others before consumers are woken.",
+        ),
+        (
+            "brokerMaxConnectionsPerIp",
+            "connections_per_address_max",
+            Whole(0, 10**7),
+            "Client connections from one address at one time; 0: any number.",
+        ),
         (
             "dispatcherEntryFilterRescheduledMessageDelay",
             "entry_filter_reschedule_ms",

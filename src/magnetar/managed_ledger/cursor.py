@@ -35,6 +35,7 @@ class Cursor:
         "_scheduled",
         "_store",
         "_timer",
+        "is_save_failing",
         "name",
         "properties",
         "saved_mark_delete",
@@ -71,6 +72,8 @@ class Cursor:
         self._scheduled = store is None
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        # The last attempt to save failed; acks go on in memory.
+        self.is_save_failing = False
 
     # --- acknowledgements ---------------------------------------------------------------------
 
@@ -267,6 +270,7 @@ class Cursor:
     def _took_over(self, store: CursorStore) -> None:
         self._saved_changes = store.saved_changes
         self._saved_at_s = self._loop.time()
+        self.is_save_failing = False
         before = self.saved_mark_delete
         # A reset may have gone back while the write was on its way.
         self.saved_mark_delete = min(store.saved_mark_delete, self.state.mark_delete)
@@ -301,6 +305,7 @@ class Cursor:
                     await self._save()
         except MagnetarError as error:
             _log.warning("%s: cursor %s is not saved yet: %s", self._log.name, self.name, error)
+            self.is_save_failing = True
             self._saved_at_s = self._loop.time()
             if isinstance(error, LedgerFenced):
                 return

@@ -2,7 +2,9 @@
 """Which messages of a topic compaction keeps: for every key the last one, none where the last one is empty.
 
 Two passes over the same entries in the same order: `note` in the first, `kept` in the second. A message in chunks is
-one message: all its parts are kept or none, and the parts of one whose last part has not come yet are kept.
+one message: all its parts are kept or none, and the parts of one whose last part has not come yet are kept. The last
+one is the one published last or, by event time, the one of the latest event time; of equal times the one published
+last.
 
 Invariant: the table holds one place per live key, however many messages there are; its size is bounded.
 Decides.
@@ -39,9 +41,11 @@ class TooManyKeys(Refused):
 
 
 class LatestKeys:
-    __slots__ = ("_bytes", "_bytes_max", "_chunk_keys", "_keeps_unkeyed", "_latest", "_open_chunks")
+    __slots__ = ("_bytes", "_bytes_max", "_chunk_keys", "_keeps_unkeyed", "_latest", "_open_chunks", "_times_ms")
 
-    def __init__(self, *, bytes_max: int, keeps_unkeyed: bool) -> None:
+    def __init__(self, *, bytes_max: int, keeps_unkeyed: bool, by_event_time: bool = False) -> None:
+        # By event time: the latest time of each key, of those whose last message is empty, too.
+        self._times_ms: dict[str, int] | None = {} if by_event_time else None
         self._latest: dict[str, Place] = {}
         # The uuid of a chunked message that is the latest of its key, by the key.
         self._chunk_keys: dict[str, str] = {}
@@ -59,8 +63,8 @@ class LatestKeys:
         if entry.chunk is not None:
             self._note_chunk(entry, *entry.chunk)
             return
-        for index, key, is_empty in entry.messages:
-            if key is None:
+        for index, key, is_empty, event_time_ms in entry.messages:
+            if key is None or self._is_earlier(key, event_time_ms):
                 continue
             self._forget(key)
             if not is_empty:
@@ -80,7 +84,7 @@ class LatestKeys:
             return _WHOLE if is_kept else _NOTHING
         indexes = tuple(
             index
-            for index, key, _ in entry.messages
+            for index, key, *_ in entry.messages
             if (self._keeps_unkeyed if key is None else self._latest.get(key) == (position, index))
         )
         return _WHOLE if len(indexes) == len(entry.messages) else Kept(False, indexes)
@@ -95,10 +99,23 @@ class LatestKeys:
             del self._open_chunks[uuid]
             self._bytes -= len(uuid) + _KEY_BYTES
         key = entry.messages[0].key
-        if key is not None:
+        if key is not None and not self._is_earlier(key, entry.messages[0].event_time_ms):
             self._forget(key)
             self._chunk_keys[key] = uuid
             self._take(key)
+
+    def _is_earlier(self, key: str, event_time_ms: int) -> bool:
+        """Whether a message of the key was seen that happened later. Remembers the time when not."""
+        times_ms = self._times_ms
+        if times_ms is None:
+            return False
+        known = times_ms.get(key)
+        if known is not None and event_time_ms < known:
+            return True
+        if known is None:
+            self._take(key)
+        times_ms[key] = event_time_ms
+        return False
 
     def _is_chunk(self, key: str, uuid: str) -> bool:
         return self._chunk_keys.get(key) == uuid

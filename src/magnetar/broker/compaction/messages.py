@@ -25,6 +25,8 @@ class MessageFacts(NamedTuple):
     batch_index: int
     key: str | None
     is_empty: bool
+    # When it happened, as its producer said (ms); 0 where it did not.
+    event_time_ms: int = 0
 
 
 class EntryMessages(NamedTuple):
@@ -52,7 +54,8 @@ def messages_of(entry: Entry) -> EntryMessages:
     chunks = metadata.num_chunks_from_msg
     chunk = (metadata.uuid, metadata.chunk_id == chunks - 1) if chunks > 1 else None
     key = metadata.partition_key if metadata.HasField("partition_key") else None
-    return EntryMessages((MessageFacts(-1, key, _is_empty(metadata, payload)),), chunk)
+    facts = MessageFacts(-1, key, _is_empty(metadata, payload), metadata.event_time)
+    return EntryMessages((facts,), chunk)
 
 
 def left_in_batch(entry: Entry) -> int:
@@ -92,7 +95,8 @@ def _split(metadata: MessageMetadata, payload: memoryview) -> list[BatchedMessag
 def _single(index: int, part: BatchedMessage) -> MessageFacts:
     single = part.metadata
     key = single.partition_key if single.HasField("partition_key") else None
-    return MessageFacts(index, key, single.null_value or single.compacted_out or not len(part.payload))
+    is_empty = single.null_value or single.compacted_out or not len(part.payload)
+    return MessageFacts(index, key, is_empty, single.event_time)
 
 
 def _is_empty(metadata: MessageMetadata, payload: memoryview) -> bool:

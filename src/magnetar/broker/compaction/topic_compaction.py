@@ -138,7 +138,9 @@ class TopicCompaction:
             return
         settings = self._settings
         keys = LatestKeys(
-            bytes_max=settings.compaction_memory_bytes_max, keeps_unkeyed=settings.compaction_keeps_unkeyed
+            bytes_max=settings.compaction_memory_bytes_max,
+            keeps_unkeyed=settings.compaction_keeps_unkeyed,
+            by_event_time=settings.compaction_order == "event_time",
         )
         async for entry in self._entries(through):
             keys.note(entry.position, messages_of(entry))

@@ -32,6 +32,9 @@ class DrainingHash(NamedTuple):
     holder: Consumer
     entries_held: int
     owner: Consumer | None
+    messages_unacked: int = 0
+    # How often an entry of it had to wait since it drains.
+    blocked: int = 0
 
 
 class KeySharedDispatcher(ManyConsumersDispatcher):
@@ -50,6 +53,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
         # Who holds entries of a hash, and how many; with out-of-order delivery the last one who got some.
         self._holders: dict[int, Consumer] = {}
         self._held: dict[int, int] = {}
+        # How often entries of a draining hash had to wait; how many hashes a consumer has drained for others.
+        self._blocked: dict[int, int] = {}
+        self._drained: dict[Consumer, int] = {}
         # Entries that may go out and whose key is not known here until they are read.
         self._unsorted: SortedSet[Position] = SortedSet()
 
@@ -63,6 +69,7 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
     def remove(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
         self.ranges.remove(consumer)
+        self._drained.pop(consumer, None)
         self._requeue(self._take_back(consumer))
         self._place_all()
 
@@ -106,7 +113,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
                     self._wait(slot, position)
                 continue
             target = self.ranges.consumer(slot)
-            if target is None or self.is_blocked or self._is_draining(slot, target) or target.room() <= 0:
+            is_draining = self._is_draining(slot, target)
+            if is_draining:
+                self._blocked[slot] = self._blocked.get(slot, 0) + 1
+            if target is None or self.is_blocked or is_draining or target.room() <= 0:
                 if not is_queued:
                     self._wait(slot, position)
                 continue
@@ -135,17 +145,31 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
         self._slots.clear()
         self._holders.clear()
         self._held.clear()
+        self._blocked.clear()
         self._unsorted.clear()
 
     # --- questions ------------------------------------------------------------------------------
 
     def draining(self) -> list[DrainingHash]:
         """Hashes held by a consumer that is no longer their owner, whether or not more of them waits."""
+        if self.allow_out_of_order:
+            return []
+        owners = {slot: self.ranges.consumer(slot) for slot in self._holders}
+        draining = {slot for slot, holder in self._holders.items() if owners[slot] is not holder}
+        unacked = dict.fromkeys(draining, 0)
+        for consumer in dict.fromkeys(self._holders[slot] for slot in draining):
+            for position, messages in consumer.pending.items():
+                if (slot := self._slots[position]) in unacked:
+                    unacked[slot] += messages
         return [
-            DrainingHash(slot, holder, self._held[slot], owner)
+            DrainingHash(slot, holder, self._held[slot], owners[slot], unacked[slot], self._blocked.get(slot, 0))
             for slot, holder in self._holders.items()
-            if (owner := self.ranges.consumer(slot)) is not holder and not self.allow_out_of_order
+            if slot in draining
         ]
+
+    def drained(self, consumer: Consumer) -> int:
+        """How many hashes that had moved away this consumer has drained."""
+        return self._drained.get(consumer, 0)
 
     def blocked_first(self) -> tuple[Position, str] | None:
         first = min(self._queues.positions(), default=None)
@@ -206,7 +230,10 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
             self._held[slot] = left
         else:
             del self._held[slot]
-            del self._holders[slot]
+            holder = self._holders.pop(slot)
+            self._blocked.pop(slot, None)
+            if holder in self.consumers and not self.allow_out_of_order and self.ranges.consumer(slot) is not holder:
+                self._drained[holder] = self._drained.get(holder, 0) + 1
             if slot in self._queues.draining:
                 self._queues.place(slot, self.ranges.consumer(slot), is_draining=False)
         return slot

@@ -18,6 +18,7 @@ from magnetar.broker.consumer import Consumer, Delivery
 from magnetar.broker.dispatch.chunk_bindings import ChunkBindings
 from magnetar.broker.dispatch.dispatcher import Assignment, Round
 from magnetar.broker.dispatch.many_consumers import ManyConsumersDispatcher
+from magnetar.broker.dispatch.spread import InTurn, Spread
 from magnetar.ids import Position
 
 
@@ -25,10 +26,10 @@ class SharedDispatcher(ManyConsumersDispatcher):
     # Parts of chunked messages that may wait for their consumer before reading ahead stops.
     BOUND_MAX = 1_000
 
-    def __init__(self, *, round_entries_max: int, unacked_max: int) -> None:
+    def __init__(self, spread: Spread | None = None, *, round_entries_max: int, unacked_max: int) -> None:
         super().__init__(unacked_max)
         self._round_entries_max = round_entries_max
-        self._turn = 0
+        self._spread = spread or InTurn()
         self._replay: SortedSet[Position] = SortedSet()
         self._chunks = ChunkBindings()
         # Queued parts of chunked messages, by the consumer that they wait for.
@@ -44,7 +45,7 @@ class SharedDispatcher(ManyConsumersDispatcher):
         self._bound = {position: bound for position, bound in self._bound.items() if bound is not consumer}
         self._replay.update(self._take_back(consumer))
         if not self.consumers:
-            self._turn = 0
+            self._spread.restart()
 
     @property
     def waiting(self) -> int:
@@ -145,22 +146,4 @@ class SharedDispatcher(ManyConsumersDispatcher):
             self._bound[delivery.position] = consumer
 
     def _next_consumer(self) -> Consumer | None:
-        """The next in turn among the best priority level that has room."""
-        consumers = self.consumers
-        count = len(consumers)
-        if self.is_blocked:
-            return None
-        first = 0
-        while first < count:
-            last = first
-            while last + 1 < count and consumers[last + 1].priority == consumers[first].priority:
-                last += 1
-            peers = last - first + 1
-            offset = self._turn - first if first <= self._turn <= last else 0
-            for step in range(peers):
-                index = first + (offset + step) % peers
-                if consumers[index].room() > 0:
-                    self._turn = index + 1
-                    return consumers[index]
-            first = last + 1
-        return None
+        return None if self.is_blocked else self._spread.next(self.consumers)

@@ -111,9 +111,15 @@ def broker_policies(settings: BrokerSettings, storage: ManagedLedgerSettings) ->
         deduplication_enabled=settings.deduplication_enabled,
         deduplication_snapshot_interval_s=settings.deduplication_snapshot_interval_s,
         publish_rate=PublishRate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s),
-        dispatch_rate=DispatchRate(settings.topic_dispatch_messages_per_s, settings.topic_dispatch_bytes_per_s),
+        dispatch_rate=DispatchRate(
+            settings.topic_dispatch_messages_per_s,
+            settings.topic_dispatch_bytes_per_s,
+            relative_to_publish=settings.dispatch_relative_to_publish,
+        ),
         subscription_dispatch_rate=DispatchRate(
-            settings.subscription_dispatch_messages_per_s, settings.subscription_dispatch_bytes_per_s
+            settings.subscription_dispatch_messages_per_s,
+            settings.subscription_dispatch_bytes_per_s,
+            relative_to_publish=settings.dispatch_relative_to_publish,
         ),
         subscription_rates={},
         replicator_dispatch_rate=DispatchRate(

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from magnetar.broker.compaction.view import CompactedView
 from magnetar.broker.consumer import EPOCH_NONE, Consumer
-from magnetar.broker.policies.admission import check_consumer
+from magnetar.broker.policies.admission import check_consumer, check_same_address
 from magnetar.broker.served import ServedSubscription, ServedTopic
 from magnetar.broker.session.schemas import check_consumer_schema
 from magnetar.broker.session.session import OpenConsumer, Session
@@ -64,8 +64,7 @@ async def subscribe(session: Session, request: pb.CommandSubscribe) -> None:
 async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> OpenConsumer:
     topic = await session.broker.topics.open(TopicName.parse(request.topic), create=request.force_topic_creation)
     if isinstance(topic, Topic):
-        host = session.connection.peer.rpartition(":")[0]
-        topic.check_subscribe_rate(f"{host}/{request.consumer_name}/{request.consumer_id}")
+        topic.check_subscribe_rate(f"{session.host}/{request.consumer_name}/{request.consumer_id}")
     await check_consumer_schema(session, topic, request)
     subscription = await _subscription(session, topic, request)
     if session.consumers.get(request.consumer_id, 0) is not None or not session.connection.is_open:
@@ -74,6 +73,10 @@ async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> Open
     label = SubscriptionType(request.subType).label
     on_topic = (len(other.consumers) for other in topic.subscriptions.values())
     check_consumer(settings, label, len(subscription.consumers), on_topic)
+    if settings.consumers_per_topic_and_address_max:
+        links = (consumer.link for other in topic.subscriptions.values() for consumer in other.consumers)
+        same = sum(isinstance(link, Session) and link.host == session.host for link in links)
+        check_same_address(settings.consumers_per_topic_and_address_max, same, "consumers")
     consumer = Consumer(
         session,
         request.consumer_id,

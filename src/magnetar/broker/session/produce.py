@@ -8,7 +8,7 @@ Carries.
 import asyncio
 
 from magnetar.broker.deduplication import NO_SEQUENCE
-from magnetar.broker.policies.admission import check_producer
+from magnetar.broker.policies.admission import check_producer, check_same_address
 from magnetar.broker.producer import AccessMode, Producer
 from magnetar.broker.publish_budget import MESSAGE_OVERHEAD_BYTES
 from magnetar.broker.served import ServedTopic
@@ -58,6 +58,7 @@ async def _open(session: Session, request: pb.CommandProducer, opening: OpeningP
     schema_version = await producer_version(session, topic.name, request)
     _check_wanted(opening)
     check_producer(topic.settings if isinstance(topic, Topic) else session.broker.settings, encrypts=request.encrypted)
+    _check_address(session, topic)
     producer = _new_producer(session, request)
 
     def on_waiting() -> None:
@@ -85,6 +86,14 @@ async def _open(session: Session, request: pb.CommandProducer, opening: OpeningP
     session.producers[request.producer_id] = opened
     session.closed_producers.forget(request.producer_id)
     _succeed(session, request, opened, last_sequence_id)
+
+
+def _check_address(session: Session, topic: ServedTopic) -> None:
+    limit = session.broker.settings.producers_per_topic_and_address_max
+    if limit:
+        links = (producer.link for producer in topic.producers.values())
+        same = sum(isinstance(link, Session) and link.host == session.host for link in links)
+        check_same_address(limit, same, "producers")
 
 
 async def _open_initial_subscription(session: Session, topic: ServedTopic, name: str) -> None:

@@ -124,6 +124,11 @@ class Session:
         self._table = table
         self._on_send = on_send
 
+    @property
+    def host(self) -> str:
+        """The address that the client comes from."""
+        return self.connection.peer.rpartition(":")[0]
+
     def on_frame(self, command_bytes: bytes, body: bytes) -> None:
         """Serve one command. PeerFault when the peer broke the protocol."""
         if body:

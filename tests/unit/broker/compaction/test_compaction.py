@@ -356,3 +356,41 @@ def test_the_stored_form_is_upstreams() -> None:
     for damaged in (b"", data[:-1], b"\x00\x00\x00\x02\xff\xff"):
         with pytest.raises(DamagedRecord):
             decode_entry(memoryview(damaged))
+
+
+@pytest.mark.feature("B-17")
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4), st.booleans()), max_size=25))
+def test_by_event_time_the_latest_that_happened_is_kept(messages: list[tuple[str, int, bool]]) -> None:
+    keys = LatestKeys(bytes_max=10**6, keeps_unkeyed=False, by_event_time=True)
+    entries = [
+        (Position(1, n), messages_of(Entry(1, n, memoryview(single(key, b"v" if full else b"", event_time=time)))))
+        for n, (key, time, full) in enumerate(messages)
+    ]
+    for position, entry in entries:
+        keys.note(position, entry)
+    kept = [position.entry_id for position, entry in entries if keys.kept(position, entry).is_whole]
+    best: dict[str, int] = {}
+    for n, (key, time, _) in enumerate(messages):
+        if key not in best or time >= messages[best[key]][1]:
+            best[key] = n
+    assert kept == sorted(n for n in best.values() if messages[n][2])
+
+
+@pytest.mark.feature("B-17")
+def test_every_variant_of_compaction_is_a_setting() -> None:
+    async def main() -> None:
+        for order, unkeyed, expected in (
+            ("publish", False, [("k", b"old")]),
+            ("event_time", False, [("k", b"new")]),
+            ("event_time", True, [("k", b"new"), (None, b"none")]),
+        ):
+            topic = await Topic(World(), compaction_order=order, compaction_keeps_unkeyed=unkeyed).open()
+            await topic.publish(
+                single("k", b"new", event_time=9), single(None, b"none"), single("k", b"old", event_time=3)
+            )
+            await topic.compaction.compact()
+            assert await topic.view() == expected
+            await topic.close()
+
+    asyncio.run(main())
