@@ -6,12 +6,16 @@ then is it listed. Closes from the top down. Which ledgers exist, it asks; it ne
 Assembles.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from types import MappingProxyType
 from typing import NamedTuple
 
+from magnetar.bookie.bookie_metrics import Limits, describe
 from magnetar.bookie.cookie_check import Cookies
 from magnetar.bookie.http import BookieHttp
+from magnetar.bookie.http_routes import Routes
+from magnetar.bookie.inventory import Inventory
 from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.registration import (
@@ -56,6 +60,10 @@ class BookieParts(NamedTuple):
     # The id of this cluster's storage, should it have none yet.
     fresh_instance_id: str
     on_failed: Callable[[BaseException], None]
+    # HTTP paths about the cluster, which others answer.
+    routes: Routes = MappingProxyType({})
+    # What the bookie was configured with, for whoever asks; without secrets.
+    configuration: Mapping[str, str] = MappingProxyType({})
 
 
 class Bookie:
@@ -95,8 +103,10 @@ class Bookie:
             await server.start(taken)
             opened.push_async_callback(server.stop)
             if http_taken is not None:
-                http = BookieHttp(storage, server, parts.metrics, space)
-                await http.start(http_taken)
+                describe(parts.metrics, storage, server, _limits(settings))
+                inventory = Inventory(storage, space, parts.configuration)
+                http = BookieHttp(parts.metrics, storage.counts, {**inventory.routes(), **parts.routes})
+                await http.start(http_taken, tasks)
                 opened.push_async_callback(http.stop)
             listing = Listing(
                 parts.store,
@@ -153,3 +163,13 @@ async def _open_storage(parts: BookieParts, settings: BookieSettings, bookie: st
 async def _space(disk: Disk, settings: BookieSettings) -> Space:
     usages = [await disk.usage(path) for path in settings.ledger_directories]
     return Space(sum(usage.total_bytes for usage in usages), sum(usage.free_bytes for usage in usages))
+
+
+def _limits(settings: BookieSettings) -> Limits:
+    return Limits(
+        write_cache_bytes=settings.write_cache_bytes_max,
+        journal_queue_bytes=settings.journal_queue_bytes_max,
+        read_ahead_entries=settings.read_ahead_entries_max,
+        held_adds=settings.held_adds_max,
+        reads=settings.reads_max,
+    )

@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Final
 
 from magnetar.bookie.add_runs import AddRuns
+from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.held_adds import HeldAdd, HeldAdds
 from magnetar.bookie.ledger_state import MASTER_KEY_BYTES_MAX
 from magnetar.bookie.ledgers import Ledgers
@@ -33,6 +34,7 @@ class CarefulAdds:
     """Invariant: `needed` is True whenever an add must not be taken as it comes."""
 
     __slots__ = (
+        "_counts",
         "_entry_bytes_max",
         "_held",
         "_learning",
@@ -59,15 +61,17 @@ class CarefulAdds:
         ledgers: Ledgers,
         tasks: Tasks,
         store: Callable[[HeldAdd], None],
+        counts: BookieCounts,
     ) -> None:
         self.bookie = bookie
         self._loop = asyncio.get_running_loop()
         self._ledgers = ledgers
         self._tasks = tasks
         self._store = store
+        self._counts = counts
         self._entry_bytes_max = settings.entry_bytes_max
         self._wait_max_s = settings.held_adds_wait_max_ms / 1000
-        self._held = HeldAdds(settings.held_adds_bytes_max)
+        self._held = HeldAdds(settings.held_adds_bytes_max, settings.held_adds_max)
         self._timer: asyncio.TimerHandle | None = None
         self._learning = False
         self._refused: dict[int, AddRuns] = {}
@@ -219,6 +223,7 @@ class CarefulAdds:
             add = self._held.take()
             if add is None:
                 break
+            self._counts.held.observe((self._loop.time() - add.since) * 1000)
             if add.ledger_id not in self._ledgers.states:
                 self._hold_until_known(add)
             elif self.read_only and not add.recovery:

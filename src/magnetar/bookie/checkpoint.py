@@ -64,6 +64,9 @@ class Checkpoints:
         self.number = max(self.number, mark.checkpoint)
         return mark
 
+    def marks(self) -> list[LastMark]:
+        return [self._marks[directory] for directory in sorted(self._marks)]
+
     def has_marks(self) -> bool:
         return bool(self._marks)
 

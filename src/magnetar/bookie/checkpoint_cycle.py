@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from magnetar.bookie.checkpoint import Checkpoints
+from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.journal import Journal, JournalPlace
 from magnetar.bookie.ledger_table import LedgerTable
 from magnetar.bookie.write_cache import WriteCaches
@@ -29,6 +30,7 @@ class CheckpointCycle:
         table: LedgerTable,
         journals: Sequence[Journal],
         tasks: Tasks,
+        counts: BookieCounts,
         *,
         on_cache_full: Callable[[bool], None],
         on_disk_full: Callable[[DiskFull | None], None],
@@ -41,6 +43,7 @@ class CheckpointCycle:
         self._table = table
         self._journals = journals
         self._tasks = tasks
+        self._counts = counts
         self._on_cache_full = on_cache_full
         self._on_disk_full = on_disk_full
         self._on_failed = on_failed
@@ -92,6 +95,11 @@ class CheckpointCycle:
         return self._running
 
     async def _run(self) -> None:
+        flushing = self._caches.flushing
+        flushed_bytes = flushing.bytes_held if flushing is not None else 0
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        completed = self._checkpoints.completed
         try:
             await self._checkpoints.run(self._journals, self._places)
             self._on_disk_full(None)
@@ -107,6 +115,8 @@ class CheckpointCycle:
             self._on_failed(failure)
         finally:
             self._running = None
+            self._counts.flush.observe((loop.time() - since) * 1000, ok=self._checkpoints.completed > completed)
+            self._counts.flush_bytes.observe(flushed_bytes)
         is_full = self._caches.active.bytes_held >= self._half_bytes_max
         if is_full and not self._ended and self._caches.flushing is None:
             self._begin()

@@ -41,6 +41,8 @@ class Compactor:
     def __init__(self, directory: LedgerDirectory, settings: BookieSettings) -> None:
         self._directory = directory
         self._bytes_per_second_max = settings.compaction_bytes_per_second_max
+        self._entries_per_second_max = settings.compaction_entries_per_second_max
+        self._throttled_by_bytes = settings.compaction_throttled_by_bytes
         # Logs that were left because part of them cannot be read.
         self.damaged: dict[int, None] = {}
         self.entries_copied = 0
@@ -104,7 +106,13 @@ class Compactor:
         copied = sum(len(found.entry) for found in alive)
         self.entries_copied += len(alive)
         self.bytes_copied += copied
-        await asyncio.sleep(copied / self._bytes_per_second_max)
+        await asyncio.sleep(self._pause_s(len(alive), copied))
+
+    def _pause_s(self, entries: int, copied_bytes: int) -> float:
+        """How long what was just copied may take."""
+        if self._throttled_by_bytes:
+            return copied_bytes / self._bytes_per_second_max
+        return entries / self._entries_per_second_max
 
     async def _alive(self, log_id: int, batch: list[LoggedEntry]) -> list[LoggedEntry]:
         """Those entries whose place in the index is the one they were found at."""

@@ -37,6 +37,9 @@ _BAD_REQUEST: Final = int(ReturnCode.BAD_REQUEST)
 _BAD_VERSION: Final = int(ReturnCode.BAD_VERSION)
 _TOO_MANY: Final = int(ReturnCode.TOO_MANY_REQUESTS)
 
+# What reads are counted as, in either version.
+_READ: Final = "READ_ENTRY"
+
 _log = logging.getLogger(__name__)
 
 
@@ -83,11 +86,7 @@ class ProtobufAnswer:
 
 
 class ConnectionOwner(Protocol):
-    """Whoever accepted the connection; it also counts, for all its connections together."""
-
-    adds_ok: int
-    adds_failed: int
-    questions: int
+    """Whoever accepted the connection."""
 
     def on_connected(self, connection: "BookieConnection") -> bool: ...
 
@@ -106,6 +105,7 @@ class BookieConnection(asyncio.Protocol):
         frame_bytes_max: int,
     ) -> None:
         self._storage = storage
+        self._counts = storage.counts
         self._version_three = version_three
         self._settings = settings
         self._owner = owner
@@ -184,9 +184,9 @@ class BookieConnection(asyncio.Protocol):
     def answer_adds(self, answer: bytes, count: int, code: int) -> None:
         """Sizes are kept as a sum: each answer takes its share of it, and the last one the rest."""
         if code == 0:
-            self._owner.adds_ok += count
+            self._counts.adds_ok += count
         else:
-            self._owner.adds_failed += count
+            self._counts.adds_failed += count
         self._adds_bytes -= self._adds_bytes * count // self._adds
         self._adds -= count
         if self._is_open:
@@ -221,11 +221,11 @@ class BookieConnection(asyncio.Protocol):
             self._storage.add(ledger_id, entry_id, entry, key, OldAnswer(self, request))
         elif isinstance(request, v2.ReadRequest):
             refusal = v2.read_response_front(_TOO_MANY, request.ledger_id, request.entry_id, 0, request.version)
-            self._start(self._read(request), "read", (refusal,))
+            self._start(self._read(request), _READ, (refusal,))
         elif isinstance(request, v2.BatchReadRequest):
             ids = (request.ledger_id, request.entry_id, request.request_id)
             refusals = v2.encode_batch_read_response(_TOO_MANY, *ids)
-            self._start(self._read_batch(request), "batch read", refusals)
+            self._start(self._read_batch(request), _READ, refusals)
         else:
             self.send(v2.encode_auth(no_authentication()))
 
@@ -236,7 +236,7 @@ class BookieConnection(asyncio.Protocol):
         made = self._listeners[ledger_id] = LedgerAnswers(self, ledger_id)
         return made
 
-    async def _read(self, request: v2.ReadRequest) -> None:
+    async def _read(self, request: v2.ReadRequest) -> int:
         ledger_id, entry_id = request.ledger_id, request.entry_id
         code = 0
         entry = b""
@@ -245,8 +245,9 @@ class BookieConnection(asyncio.Protocol):
         except (MagnetarError, OSError) as error:
             code = code_of_error(error)
         self.send(v2.read_response_front(code, ledger_id, entry_id, len(entry), request.version), entry)
+        return code
 
-    async def _read_batch(self, request: v2.BatchReadRequest) -> None:
+    async def _read_batch(self, request: v2.BatchReadRequest) -> int:
         settings = self._settings
         code = 0
         entries: list[bytes] = []
@@ -260,6 +261,7 @@ class BookieConnection(asyncio.Protocol):
             code = code_of_error(error)
         ids = (request.ledger_id, request.entry_id, request.request_id)
         self.send(*v2.encode_batch_read_response(code, *ids, entries))
+        return code
 
     def _refuse_two(self, packet: bytes, error: BadCommand) -> None:
         version, _, _ = v2.read_packet_header(packet)
@@ -303,24 +305,42 @@ class BookieConnection(asyncio.Protocol):
         answer = ProtobufAnswer(self, request)
         self._storage.add(add.ledgerId, add.entryId, add.body, add.masterKey, answer, recovery)
 
-    async def _answer_three(self, request: bk.Request) -> None:
+    async def _answer_three(self, request: bk.Request) -> int:
         try:
             response = await self._version_three.answer(request)
         except (MagnetarError, OSError) as error:
             response = v3.answer(request, status_of(code_of_error(error)))
         self.send(v3.encode(response))
+        return response.status
 
     # --- leaves -------------------------------------------------------------------------------
 
-    def _start(self, question: Coroutine[Any, Any, None], name: str, refusal: Sequence[bytes]) -> None:
-        self._owner.questions += 1
+    def _start(self, question: Coroutine[Any, Any, int], name: str, refusal: Sequence[bytes]) -> None:
+        counts = self._counts
         if len(self._tasks) >= self._settings.connection_reads_max:
             question.close()
+            counts.reads_rejected += 1
+            if name in counts.requests:
+                counts.requests[name].failed.observe(0)
             self.send(*refusal)
         elif self._is_open:
-            self._tasks.start(question, name)
+            counts.questions += 1
+            counts.questions_peak.note(counts.questions)
+            self._tasks.start(self._timed(question, name), name)
         else:
             question.close()
+
+    async def _timed(self, question: Coroutine[Any, Any, int], name: str) -> None:
+        since = self._loop.time()
+        ok = False
+        try:
+            ok = await question == 0
+        finally:
+            self._counts.questions -= 1
+            took_ms = (self._loop.time() - since) * 1000
+            for by_name in (self._counts.requests, self._counts.operations):
+                if name in by_name:
+                    by_name[name].observe(took_ms, ok=ok)
 
     def _flush(self) -> None:
         out, self._out = self._out, []

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finding an entry: write caches, then what was read ahead, then index and entry log.
 
-Owns the read cache and the bound on reads that wait for a disk. A reader that goes through a ledger in order finds the
-next entries in memory. Gives bytes, None for "not here", or EntryUnknown; whether None proves an absence is for the
-caller to say.
+Owns the read cache and the bound on reads that wait for a disk. A ledger is read by one at a time, in the order they
+came: what the first reads ahead serves the others from memory, and a slow ledger holds up only itself. Gives bytes,
+None for "not here", or EntryUnknown; whether None proves an absence is for the caller to say.
 Carries.
 """
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
+from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.ledger_directory import LedgerDirectory
 from magnetar.bookie.read_cache import ReadCache
 from magnetar.bookie.write_cache import WriteCaches
@@ -30,7 +32,16 @@ async def _answered(question: Awaitable[Result]) -> Result:
 
 
 class EntryReader:
-    def __init__(self, settings: BookieSettings, caches: WriteCaches, directories: Sequence[LedgerDirectory]) -> None:
+    def __init__(
+        self,
+        settings: BookieSettings,
+        caches: WriteCaches,
+        directories: Sequence[LedgerDirectory],
+        counts: BookieCounts,
+    ) -> None:
+        self._counts = counts
+        # By ledger: the end of the last read that was asked for.
+        self._turns: dict[int, asyncio.Future[None]] = {}
         self._settings = settings
         self._caches = caches
         self._directories = directories
@@ -47,14 +58,52 @@ class EntryReader:
         return self._reads
 
     async def read(self, ledger_id: int, entry_id: int) -> bytes | None:
+        if ledger_id not in self._turns:
+            entry = self._in_memory(ledger_id, entry_id)
+            if entry is not None:
+                return entry
+            return await self._in_turn(ledger_id, entry_id, None)
+        return await self._in_turn(ledger_id, entry_id, self._turns[ledger_id])
+
+    def _in_memory(self, ledger_id: int, entry_id: int) -> bytes | None:
         entry = self._caches.find(ledger_id, entry_id)
-        if entry is None:
-            entry = self._cache.find(ledger_id, entry_id)
         if entry is not None:
+            self._counts.write_cache_hits += 1
             return entry
+        self._counts.write_cache_misses += 1
+        return self._cache.find(ledger_id, entry_id)
+
+    async def _in_turn(self, ledger_id: int, entry_id: int, before: asyncio.Future[None] | None) -> bytes | None:
         if self._reads >= self._reads_max:
             raise TooManyRequests(f"{self._reads_max} reads wait for the disk already")
+        loop = asyncio.get_running_loop()
+        mine = self._turns[ledger_id] = loop.create_future()
         self._reads += 1
+        try:
+            if before is not None:
+                since = loop.time()
+                if not before.done():
+                    await asyncio.wait((before,))
+                self._counts.read_wait.observe((loop.time() - since) * 1000)
+                entry = self._in_memory(ledger_id, entry_id)
+                if entry is not None:
+                    return entry
+            return await self._from_disk(ledger_id, entry_id)
+        finally:
+            self._reads -= 1
+            if before is not None and not before.done():
+                # Given up while waiting: whoever is next waits for the one before us.
+                before.add_done_callback(lambda _: mine.set_result(None))
+            else:
+                mine.set_result(None)
+            if self._turns.get(ledger_id) is mine:
+                if mine.done():
+                    del self._turns[ledger_id]
+                else:
+                    assert before is not None
+                    self._turns[ledger_id] = before
+
+    async def _from_disk(self, ledger_id: int, entry_id: int) -> bytes | None:
         try:
             found = await self._directory_of(ledger_id).read_from(
                 ledger_id,
@@ -66,8 +115,9 @@ class EntryReader:
             raise
         except (OSError, Damaged) as error:
             raise EntryUnknown(f"entry {ledger_id}:{entry_id} cannot be looked up: {error}") from error
-        finally:
-            self._reads -= 1
+        if found:
+            self._counts.read_ahead_entries.observe(len(found))
+            self._counts.read_ahead_bytes.observe(sum(len(ahead) for _, ahead in found))
         for ahead_id, ahead in found[1:]:
             # A newer copy of the entry may have been added meanwhile; the write cache is asked first in any case.
             self._cache.put(ledger_id, ahead_id, ahead)

@@ -7,7 +7,8 @@ Carries.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Protocol
 
 from magnetar.bookie.checkpoint import DELETED_NOTE
 from magnetar.bookie.compaction import Compactor
@@ -20,29 +21,35 @@ from magnetar.errors import MagnetarError
 _log = logging.getLogger(__name__)
 
 
-class GarbageCollector:
-    """`forget` is told a ledger that is gone for good and says whether it may be dropped now; `tombstones` gives the
-    ledgers that were forgotten, for the index to remember."""
+class Memory(Protocol):
+    """What the bookie holds of ledgers beside the directory."""
 
+    bookie: str
+
+    def forget(self, ledger_id: int) -> bool:
+        """A ledger is gone for good: drop what is in memory. False: not yet, entries of it wait to be written out."""
+
+    def tombstones(self) -> bytes:
+        """The ledgers that were forgotten, for the index to remember."""
+
+    async def empty(self, ledger_id: int) -> bytes | None:
+        """Drop a ledger's entries from memory and fence it; the state to keep. None: not yet."""
+
+
+class GarbageCollector:
     def __init__(
-        self,
-        directory: LedgerDirectory,
-        settings: BookieSettings,
-        questions: LedgerQuestions,
-        *,
-        forget: Callable[[int], bool],
-        tombstones: Callable[[], bytes],
+        self, directory: LedgerDirectory, settings: BookieSettings, questions: LedgerQuestions, memory: Memory
     ) -> None:
         self._directory = directory
         self._settings = settings
         self._questions = questions
-        self._forget = forget
-        self._tombstones = tombstones
+        self._memory = memory
         self._garbage = Garbage()
         self._compactor = Compactor(directory, settings)
         self._compacting = False
         self.compaction_suspended = False
         self.ledgers_deleted = 0
+        self.surplus_removed = 0
         self.logs_removed = 0
 
     @property
@@ -55,14 +62,49 @@ class GarbageCollector:
 
     async def collect(self) -> None:
         """Drop ledgers that are gone, then logs in which nothing is alive. OSError ends the run."""
-        gone = [ledger_id for ledger_id in await self._gone() if self._forget(ledger_id)]
+        gone = [ledger_id for ledger_id in await self._gone() if self._memory.forget(ledger_id)]
         if gone:
-            await self._directory.index.put_note(DELETED_NOTE, self._tombstones())
+            await self._directory.index.put_note(DELETED_NOTE, self._memory.tombstones())
             for ledger_id in gone:
                 await self._directory.index.delete_ledger(ledger_id)
                 self._garbage.on_ledger_gone(ledger_id)
                 self.ledgers_deleted += 1
             await self._directory.index.sync()
+        await self._remove_empty_logs()
+
+    async def collect_surplus(self) -> int:
+        """Drop the entries of ledgers that other bookies hold instead of this one; returns of how many.
+
+        A ledger's fence stays: a writer that still believes in this bookie must find it. OSError ends the run.
+        """
+        removed = 0
+        for ledger_id in await self._surplus():
+            state = await self._memory.empty(ledger_id)
+            if state is None:
+                continue
+            await self._directory.index.delete_ledger(ledger_id, keeping=state)
+            self._garbage.on_ledger_gone(ledger_id)
+            _log.warning("the copy of ledger %d is dropped: the metadata asks other bookies for it", ledger_id)
+            removed += 1
+        self.surplus_removed += removed
+        if removed:
+            await self._directory.index.sync()
+            await self._remove_empty_logs()
+        return removed
+
+    async def _surplus(self) -> Sequence[int]:
+        """Ledgers with entries here that are surely not asked of this bookie."""
+        if self._questions.surplus is None:
+            return ()
+        index = self._directory.index
+        held = [each for each in await index.ledger_ids() if await index.last_entry_id(each) is not None]
+        try:
+            return await self._questions.surplus(self._memory.bookie, held)
+        except MagnetarError as error:
+            _log.warning("no copy is dropped, because it cannot be asked who must hold it: %s", error)
+            return ()
+
+    async def _remove_empty_logs(self) -> None:
         await self._look_at_new_logs()
         for log_id in self._garbage.removable():
             await self._directory.logs.remove(log_id)
@@ -98,8 +140,12 @@ class GarbageCollector:
             return []
 
     async def _look_at_new_logs(self) -> None:
-        alive: list[int] | None = None
+        index = self._directory.index
+        alive: dict[int, bool] = {}
         for log_id in self._garbage.unknown(self._directory.settled_logs()):
-            if alive is None:
-                alive = await self._directory.index.ledger_ids()
-            self._garbage.on_log(log_id, await self._directory.logs.bytes_by_ledger(log_id), is_alive=alive)
+            held = await self._directory.logs.bytes_by_ledger(log_id)
+            for ledger_id in held:
+                if ledger_id not in alive:
+                    # A ledger whose copy was dropped still has a state, but no entries.
+                    alive[ledger_id] = await index.last_entry_id(ledger_id) is not None
+            self._garbage.on_log(log_id, held, is_alive=[each for each in held if alive[each]])

@@ -24,12 +24,14 @@ class HeldAdd(NamedTuple):
 
 
 class HeldAdds:
-    """Invariant: bytes_held counts both queues' entries and never exceeds bytes_max."""
+    """Invariant: bytes_held and count are of both queues' entries and never exceed bytes_max and count_max."""
 
-    __slots__ = ("_bytes_max", "_queue", "_unknown", "bytes_held")
+    __slots__ = ("_bytes_max", "_count_max", "_queue", "_unknown", "bytes_held", "count")
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, count_max: int) -> None:
         self._bytes_max = bytes_max
+        self._count_max = count_max
+        self.count = 0
         self._queue: deque[HeldAdd] = deque()
         # By ledger: adds that wait until the ledger's state has been read.
         self._unknown: dict[int, deque[HeldAdd]] = {}
@@ -40,18 +42,18 @@ class HeldAdds:
 
     def hold(self, add: HeldAdd) -> bool:
         """False when there is no room."""
-        if self.bytes_held + len(add.entry) > self._bytes_max:
+        if not self._has_room(add):
             return False
         self._queue.append(add)
-        self.bytes_held += len(add.entry)
+        self._took(add)
         return True
 
     def hold_unknown(self, add: HeldAdd) -> bool:
         """Hold an add of a ledger whose state is not known yet; False when there is no room."""
-        if self.bytes_held + len(add.entry) > self._bytes_max:
+        if not self._has_room(add):
             return False
         self._unknown.setdefault(add.ledger_id, deque()).append(add)
-        self.bytes_held += len(add.entry)
+        self._took(add)
         return True
 
     def unknown(self, count_max: int) -> list[int]:
@@ -63,12 +65,14 @@ class HeldAdds:
             return None
         add = self._queue.popleft()
         self.bytes_held -= len(add.entry)
+        self.count -= 1
         return add
 
     def take_known(self, ledger_id: int) -> list[HeldAdd]:
         """The ledger's state is known now: its adds, in order."""
         adds = list(self._unknown.pop(ledger_id, ()))
         self.bytes_held -= sum(len(add.entry) for add in adds)
+        self.count -= len(adds)
         return adds
 
     def take_all(self) -> list[HeldAdd]:
@@ -76,8 +80,15 @@ class HeldAdds:
         self._queue.clear()
         for ledger_id in sorted(self._unknown):
             adds += self.take_known(ledger_id)
-        self.bytes_held = 0
+        self.bytes_held = self.count = 0
         return adds
 
     def oldest_since(self) -> float | None:
         return self._queue[0].since if self._queue else None
+
+    def _has_room(self, add: HeldAdd) -> bool:
+        return self.count < self._count_max and self.bytes_held + len(add.entry) <= self._bytes_max
+
+    def _took(self, add: HeldAdd) -> None:
+        self.bytes_held += len(add.entry)
+        self.count += 1

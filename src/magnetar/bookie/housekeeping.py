@@ -15,6 +15,7 @@ from magnetar.bookie.garbage_collector import GarbageCollector
 from magnetar.bookie.scrubber import DamagedEntry, Scrubber
 from magnetar.bookie.turns import Turns
 from magnetar.config.bookie import BookieSettings
+from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.tasks import Tasks
 
@@ -26,6 +27,7 @@ class Housekeeping:
         self,
         disk: Disk,
         settings: BookieSettings,
+        clock: WallClock,
         collectors: Sequence[GarbageCollector],
         scrubbers: Sequence[Scrubber],
         *,
@@ -33,6 +35,7 @@ class Housekeeping:
     ) -> None:
         self._disk = disk
         self._settings = settings
+        self._clock = clock
         self._collectors = collectors
         self._scrubbers = scrubbers
         self._on_usage = on_usage
@@ -40,6 +43,10 @@ class Housekeeping:
         self._loop = asyncio.get_running_loop()
         self._minor_at = self._loop.time() + settings.minor_compaction_interval_ms / 1000
         self._major_at = self._loop.time() + settings.major_compaction_interval_ms / 1000
+        self._surplus_at = self._loop.time() + settings.surplus_interval_ms / 1000
+        self._counters = {"major": 0, "minor": 0}
+        self._collected = {"major": 0, "minor": 0}
+        self._running = ""
         self._hurry = asyncio.Event()
         self._turns = Turns()
         # The outcome of the last walk.
@@ -52,6 +59,14 @@ class Housekeeping:
             tasks.start(self._free_space(), "garbage")
         if self._scrubbers and self._settings.scrub_interval_ms:
             tasks.start(self._scrub(), "scrubber")
+
+    @property
+    def ledgers_deleted(self) -> int:
+        return sum(collector.ledgers_deleted for collector in self._collectors)
+
+    @property
+    def bytes_compacted(self) -> int:
+        return sum(collector.compactor.bytes_copied for collector in self._collectors)
 
     def suspend_compaction(self, suspended: bool) -> None:
         for collector in self._collectors:
@@ -72,17 +87,39 @@ class Housekeeping:
         self._on_usage(is_full)
         return is_full
 
-    async def collect(self, *, major: bool = False, minor: bool = False) -> None:
-        """Free what can be freed now; with a compaction of either kind if asked."""
-        await self._turns.take(lambda: self._collect(major=major, minor=minor))
+    async def collect(self, *, major: bool = False, minor: bool = False, surplus: bool = False) -> None:
+        """Free what can be freed now; with a compaction of either kind, and without copies of others, if asked."""
+        await self._turns.take(lambda: self._collect(major=major, minor=minor, surplus=surplus))
 
-    async def _collect(self, *, major: bool, minor: bool) -> None:
-        for collector in self._collectors:
-            await collector.collect()
-            if major:
-                await collector.compact(self._settings.major_compaction_share)
-            elif minor:
-                await collector.compact(self._settings.minor_compaction_share)
+    async def _collect(self, *, major: bool, minor: bool, surplus: bool) -> None:
+        kind = "major" if major else "minor" if minor else ""
+        self._running = kind
+        try:
+            for collector in self._collectors:
+                await collector.collect()
+                if surplus:
+                    await collector.collect_surplus()
+                if major:
+                    await collector.compact(self._settings.major_compaction_share)
+                elif minor:
+                    await collector.compact(self._settings.minor_compaction_share)
+        finally:
+            self._running = ""
+        if kind:
+            self._counters[kind] += 1
+            self._collected[kind] = self._clock.now_ms()
+
+    def details(self) -> dict[str, bool | int]:
+        """What BookKeeper tells of garbage collection."""
+        return {
+            "forceCompacting": False,
+            "majorCompacting": self._running == "major",
+            "minorCompacting": self._running == "minor",
+            "lastMajorCompactionTime": self._collected["major"],
+            "lastMinorCompactionTime": self._collected["minor"],
+            "majorCompactionCounter": self._counters["major"],
+            "minorCompactionCounter": self._counters["minor"],
+        }
 
     async def check_consistency(self) -> list[DamagedEntry]:
         """Walk through everything once, and say what is damaged."""
@@ -107,7 +144,10 @@ class Housekeeping:
                 self._major_at = now + self._settings.major_compaction_interval_ms / 1000
             if minor:
                 self._minor_at = now + self._settings.minor_compaction_interval_ms / 1000
-            await self.collect(major=major, minor=minor)
+            surplus = bool(self._settings.surplus_interval_ms) and now >= self._surplus_at
+            if surplus:
+                self._surplus_at = now + self._settings.surplus_interval_ms / 1000
+            await self.collect(major=major, minor=minor, surplus=surplus)
 
     async def _interval_or_hurry(self) -> bool:
         try:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from google_crc32c import extend
 
 from magnetar.bookie.add_runs import AddListener, AddRuns
+from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.journal_format import (
     CHECKSUM,
     FILE_HEADER_BYTES,
@@ -31,7 +32,7 @@ from magnetar.bookie.journal_format import (
 )
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import StorageFailed
-from magnetar.runtime.disk import Disk, GroupLimits, SyncedLog
+from magnetar.runtime.disk import Disk, GroupLimits, LogStats, SyncedLog
 from magnetar.wire.bookkeeper.codes import ReturnCode
 
 # A turn of the loop that appends more than this hands it over in several pieces, so that the writer starts early.
@@ -55,26 +56,34 @@ class _Group(NamedTuple):
     position: int
     runs: AddRuns
     waiters: list[asyncio.Future[None]]
+    since: float
+    records: int
 
 
 class Journal:
     """Invariant: groups rise by position; nothing in them is durable yet; `synced` never exceeds what the log told."""
 
     __slots__ = (
-        "_base", "_batch", "_batch_bytes", "_bookie", "_disk", "_failure", "_file_bytes_max", "_file_id",
+        "_base", "_batch", "_batch_bytes", "_bookie", "_counts", "_disk", "_failure", "_file_bytes_max", "_file_id",
         "_file_position", "_groups", "_is_full", "_log", "_loop", "_offset", "_on_failed", "_on_pressure",
-        "_queue_bytes_max", "_runs", "_seal_delay_s",
-        "_seal_timer", "_sealed_at", "_seed", "_waiters", "directory", "synced", "syncs",
+        "_own", "_piece_records_max", "_queue_bytes_max", "_runs", "_seal_delay_s",
+        "_seal_timer", "_sealed_at", "_seed", "_told", "_waiters", "directory", "synced", "syncs",
     )  # fmt: skip
 
     def __init__(
         self, disk: Disk, directory: str, bookie: str, first: FileHeader, settings: BookieSettings,
-        *, on_pressure: Callable[[bool], None], on_failed: Callable[[StorageFailed], None],
+        counts: BookieCounts, *, on_pressure: Callable[[bool], None], on_failed: Callable[[StorageFailed], None],
     ) -> None:  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._disk = disk
         self.directory = directory
         self._bookie = bookie
+        self._counts = counts
+        self._own = counts.journal()
+        # What the log had done when the last group was told.
+        self._told = LogStats(0, 0, 0.0)
+        # Records that one piece may hold; a group of a counted size is one piece.
+        self._piece_records_max = settings.journal_group_entries_max or _PIECE_BYTES
         self._file_bytes_max = settings.journal_file_bytes_max
         self._queue_bytes_max = settings.journal_queue_bytes_max
         self._is_full = False
@@ -99,13 +108,13 @@ class Journal:
     @classmethod
     async def open(
         cls, disk: Disk, directory: str, bookie: str, first: FileHeader, settings: BookieSettings,
-        *, on_pressure: Callable[[bool], None], on_failed: Callable[[StorageFailed], None],
+        counts: BookieCounts, *, on_pressure: Callable[[bool], None], on_failed: Callable[[StorageFailed], None],
     ) -> "Journal":  # fmt: skip
         """Begin a new file; returns when its header is durable.
 
         `on_pressure` is told True when more than `journal_queue_bytes_max` wait for a sync, and False at half of it.
         """
-        journal = cls(disk, directory, bookie, first, settings, on_pressure=on_pressure, on_failed=on_failed)
+        journal = cls(disk, directory, bookie, first, settings, counts, on_pressure=on_pressure, on_failed=on_failed)
         if not settings.journal_sync:
             _log.warning(
                 "journal_sync is off: entries are acknowledged before they are durable, and power loss loses them"
@@ -114,9 +123,7 @@ class Journal:
             journal._path(first.file_id),
             on_synced=journal._on_synced,
             on_failed=journal._on_log_failed,
-            limits=GroupLimits(
-                bytes_max=settings.journal_group_bytes_max, delay_max_ms=settings.journal_group_delay_max_ms
-            ),
+            limits=_limits(settings),
             preallocate_bytes=settings.journal_preallocate_bytes,
             sync=settings.journal_sync,
         )
@@ -143,7 +150,7 @@ class Journal:
         length += RECORD_OVERHEAD_BYTES
         self._offset += length
         held = self._batch_bytes = self._batch_bytes + length
-        if held >= _PIECE_BYTES:
+        if held >= _PIECE_BYTES or len(batch) >= 2 * self._piece_records_max:
             self._submit()
 
     def append(self, kind: RecordKind, payload: bytes) -> None:
@@ -220,28 +227,33 @@ class Journal:
     def _append_file_header(self, header: FileHeader) -> None:
         assert self._log is not None
         data = encode_file_header(header)
-        self._groups.append(_Group(self._log.append((data,), len(data)), AddRuns(), []))
+        self._groups.append(_Group(self._log.append((data,), len(data)), AddRuns(), [], self._loop.time(), 0))
 
     def _submit(self) -> None:
         """Hand over what was appended since the last time, as one piece."""
         if not self._batch:
             return
         data = b"".join(self._batch)
+        records = len(self._batch) // 2
+        since = self._loop.time()
         self._batch = []
         self._batch_bytes = 0
         runs, self._runs = self._runs, AddRuns()
         waiters, self._waiters = self._waiters, []
         if self._failure is not None:
-            self._refuse(_Group(0, runs, waiters))
+            self._refuse(_Group(0, runs, waiters, since, 0))
             return
         assert self._log is not None
         try:
             position = self._log.append((data,), len(data))
         except OSError as error:
-            self._groups.append(_Group(0, runs, waiters))
+            self._groups.append(_Group(0, runs, waiters, since, 0))
             self._on_log_failed(error)
             return
-        self._groups.append(_Group(position, runs, waiters))
+        self._groups.append(_Group(position, runs, waiters, since, records))
+        own = self._own
+        own.records_queued += records
+        own.queue_peak.note(own.records_queued)
         if self._offset >= self._file_bytes_max:
             self._roll()
         if not self._is_full and self._log.queued_bytes() > self._queue_bytes_max:
@@ -260,13 +272,15 @@ class Journal:
         self.syncs += 1
         groups = self._groups
         if groups and groups[0].position <= position:
-            runs = groups[0].runs
-            waiters = groups.popleft().waiters
+            _, runs, waiters, since, records = groups.popleft()
             while groups and groups[0].position <= position:
                 group = groups.popleft()
                 runs.join(group.runs)
                 waiters += group.waiters
+                records += group.records
+            self._count_synced(since, records)
             runs.tell(self._bookie, ReturnCode.OK)
+            self._counts.settle_adds((self._loop.time() - since) * 1000)
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -275,6 +289,39 @@ class Journal:
         if self._is_full and self.queued_bytes() <= self._queue_bytes_max // 2:
             self._is_full = False
             self._on_pressure(False)
+
+    def _count_synced(self, since: float, records: int) -> None:
+        assert self._log is not None
+        own, told = self._own, self._told
+        stats = self._told = self._log.stats()
+        groups = stats.groups - told.groups or 1
+        sync_ms = (stats.sync_seconds - told.sync_seconds) * 1000 / groups
+        own.synced.ok.observe(sync_ms, groups)
+        written = stats.synced_bytes - told.synced_bytes
+        own.bytes_written += written
+        self._counts.bytes_added += max(0, written - records * RECORD_OVERHEAD_BYTES)
+        own.group_bytes.observe(written / groups, groups)
+        own.group_entries.observe(records / groups, groups)
+        own.records_queued -= records
+        if records:
+            took_ms = (self._loop.time() - since) * 1000
+            own.added.ok.observe(took_ms, records)
+            own.queue.observe(max(0.0, took_ms - sync_ms), records)
+
+    def log_stats(self) -> LogStats:
+        assert self._log is not None
+        return self._log.stats()
+
+    def groups_waiting(self) -> int:
+        return len(self._groups)
+
+    async def flush_pages(self) -> None:
+        """Without sync, ask the system to write what it holds of the present file: a power loss costs less then."""
+        file = await self._disk.open(self._path(self._file_id))
+        try:
+            await file.sync()
+        finally:
+            await file.close()
 
     def _seal(self, rested_at: int) -> None:
         """A journal at rest says so, so that a later broken record before it is known to have been durable."""
@@ -306,7 +353,15 @@ class Journal:
         self._on_failed(failure)
 
     def _refuse(self, group: _Group) -> None:
+        self._own.records_queued -= group.records
+        self._own.added.failed.observe(0, group.records)
         group.runs.tell(self._bookie, ReturnCode.IO_ERROR)
         for waiter in group.waiters:
             if not waiter.done():
                 waiter.set_exception(self._failure or StorageFailed("the journal failed"))
+
+
+def _limits(settings: BookieSettings) -> GroupLimits:
+    """A group of a counted number of entries is one piece, which the journal makes of that size."""
+    pieces = GroupLimits(bytes_max=settings.journal_group_bytes_max, delay_max_ms=settings.journal_group_delay_max_ms)
+    return pieces._replace(buffers_max=1) if settings.journal_group_entries_max else pieces

@@ -85,8 +85,8 @@ class LedgerIndex(ABC):
         """Every ledger that has a state, rising."""
 
     @abstractmethod
-    async def delete_ledger(self, ledger_id: int) -> None:
-        """Forget a ledger's state and all its places."""
+    async def delete_ledger(self, ledger_id: int, *, keeping: bytes | None = None) -> None:
+        """Forget all places of a ledger and its state; or, in the same step, keep this state of it."""
 
     @abstractmethod
     async def note(self, name: str) -> bytes | None: ...

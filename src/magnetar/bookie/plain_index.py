@@ -101,9 +101,9 @@ class PlainLedgerIndex(LedgerIndex):
     async def ledger_ids(self) -> list[int]:
         return sorted(self._ledgers)
 
-    async def delete_ledger(self, ledger_id: int) -> None:
+    async def delete_ledger(self, ledger_id: int, *, keeping: bytes | None = None) -> None:
         if ledger_id in self._ledgers or ledger_id in self._places:
-            self._change(_DELETED, _LEDGER.pack(ledger_id, 0))
+            self._change(_DELETED, _LEDGER.pack(ledger_id, len(keeping or b"")) + (keeping or b""))
 
     async def note(self, name: str) -> bytes | None:
         return self._notes.get(name)
@@ -159,8 +159,11 @@ class PlainLedgerIndex(LedgerIndex):
                 start += length
         elif kind == _DELETED:
             ledger_id, _ = _LEDGER.unpack_from(body)
-            self._ledgers.pop(ledger_id, None)
             self._places.pop(ledger_id, None)
+            if len(body) > _LEDGER.size:
+                self._ledgers[ledger_id] = body[_LEDGER.size :]
+            else:
+                self._ledgers.pop(ledger_id, None)
         elif kind == _NOTES:
             key_bytes, length = _NOTE.unpack_from(body)
             start = _NOTE.size + key_bytes

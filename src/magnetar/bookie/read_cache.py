@@ -20,6 +20,9 @@ class ReadCache:
         self.hits = 0
         self.misses = 0
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def find(self, ledger_id: int, entry_id: int) -> bytes | None:
         entry = self._entries.get((ledger_id, entry_id))
         if entry is None:

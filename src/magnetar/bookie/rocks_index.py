@@ -72,8 +72,8 @@ class RocksLedgerIndex(LedgerIndex):
         ids: list[int] = await self._run(self._ledger_ids)
         return ids
 
-    async def delete_ledger(self, ledger_id: int) -> None:
-        await self._change(self._delete_ledger, ledger_id)
+    async def delete_ledger(self, ledger_id: int, *, keeping: bytes | None = None) -> None:
+        await self._change(self._delete_ledger, ledger_id, keeping)
 
     async def note(self, name: str) -> bytes | None:
         value: bytes | None = await self._run(self._read, _NOTE + name.encode())
@@ -175,11 +175,14 @@ class RocksLedgerIndex(LedgerIndex):
         rows.status()
         return ids
 
-    def _delete_ledger(self, ledger_id: int) -> None:
+    def _delete_ledger(self, ledger_id: int, keeping: bytes | None) -> None:
         prefix = _PLACE + _ID.pack(ledger_id)
         batch = WriteBatch(raw_mode=True)
         batch.delete_range(prefix, prefix + b"\xff" * 9)
-        batch.delete(_LEDGER + _ID.pack(ledger_id))
+        if keeping is None:
+            batch.delete(_LEDGER + _ID.pack(ledger_id))
+        else:
+            batch.put(_LEDGER + _ID.pack(ledger_id), keeping)
         self._database.write(batch)
 
     def _read(self, key: bytes) -> bytes | None:

@@ -56,9 +56,6 @@ class BookieServer:
         self._settings = settings
         self._tasks = tasks
         self._frame_bytes_max = entry_bytes_max + _PACKET_MARGIN_BYTES
-        self.adds_ok = 0
-        self.adds_failed = 0
-        self.questions = 0
         self._connections: dict[BookieConnection, None] = {}
         self._all_gone = asyncio.Event()
         self._all_gone.set()

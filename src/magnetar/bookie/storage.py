@@ -19,20 +19,23 @@ from magnetar.bookie.careful_adds import CarefulAdds
 from magnetar.bookie.checkpoint_cycle import CheckpointCycle
 from magnetar.bookie.confirmation_waits import ConfirmationWaits
 from magnetar.bookie.cookie_check import Cookies
+from magnetar.bookie.counts import BookieCounts
+from magnetar.bookie.entry_log_format import log_name
 from magnetar.bookie.entry_reader import EntryReader
 from magnetar.bookie.garbage_collector import GarbageCollector
 from magnetar.bookie.held_adds import HeldAdd
 from magnetar.bookie.housekeeping import Housekeeping
 from magnetar.bookie.journal import Journal
 from magnetar.bookie.journal_format import FileHeader
+from magnetar.bookie.last_mark import LastMark
 from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.ledgers import Ledgers
 from magnetar.bookie.opening import IndexFactory, Opening, current
 from magnetar.bookie.scrubber import Scrubber
-from magnetar.bookie.storage_stats import StorageStats
+from magnetar.bookie.storage_stats import JournalStats, StorageStats
 from magnetar.config.bookie import BookieSettings
-from magnetar.errors import DiskFull, EntryUnknown, NoSuchEntry, StorageFailed
+from magnetar.errors import DiskFull, EntryUnknown, MagnetarError, NoSuchEntry, StorageFailed
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.tasks import Tasks
@@ -55,6 +58,7 @@ class BookieStorage:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._settings = settings
+        self._disk = opening.disk
         self._directories = opening.directories
         self._caches = opening.caches
         self._checkpoints = opening.checkpoints
@@ -63,6 +67,7 @@ class BookieStorage:
         self.damage = tuple(opening.damage)
         # How often this bookie has started; the role keeps it in the metadata too, before it serves.
         self.boots = opening.boots
+        self.counts = BookieCounts()
         self._on_failed = on_failed
         self._failure: StorageFailed | None = None
         self._closed = False
@@ -76,8 +81,8 @@ class BookieStorage:
         self._tasks = Tasks(f"bookie {bookie}", self._on_crash)
         self._ledgers = Ledgers(opening.table, self._directories, self._journals)
         self._waits = ConfirmationWaits(settings.reads_max)
-        self._careful = CarefulAdds(bookie, settings, self._ledgers, self._tasks, self._store)
-        self._reader = EntryReader(settings, self._caches, self._directories)
+        self._careful = CarefulAdds(bookie, settings, self._ledgers, self._tasks, self._store, self.counts)
+        self._reader = EntryReader(settings, self._caches, self._directories, self.counts)
         self._cycle = CheckpointCycle(
             settings,
             self._checkpoints,
@@ -85,6 +90,7 @@ class BookieStorage:
             opening.table,
             self._journals,
             self._tasks,
+            self.counts,
             on_cache_full=self._careful.on_cache_full,
             on_disk_full=self._on_disk_full,
             on_failed=self._fail,
@@ -96,16 +102,13 @@ class BookieStorage:
         collectors = []
         if opening.questions is not None:
             collectors = [
-                GarbageCollector(
-                    directory, settings, opening.questions, forget=self._forget, tombstones=opening.table.tombstones
-                )
-                for directory in self._directories
+                GarbageCollector(directory, settings, opening.questions, self) for directory in self._directories
             ]
         scrubbers = [
             Scrubber(directory, bytes_per_second_max=settings.scrub_bytes_per_second_max)
             for directory in self._directories
         ]
-        return Housekeeping(opening.disk, settings, collectors, scrubbers, on_usage=self._on_usage)
+        return Housekeeping(opening.disk, settings, self._clock, collectors, scrubbers, on_usage=self._on_usage)
 
     @classmethod
     async def open(
@@ -138,6 +141,8 @@ class BookieStorage:
             await opening.abandon()
             raise
         storage._tasks.start(storage._cycle.at_intervals(), "checkpoints")
+        if not settings.journal_sync:
+            storage._tasks.start(storage._flush_pages(), "journal pages")
         storage.housekeeping.start(storage._tasks)
         return storage
 
@@ -148,11 +153,18 @@ class BookieStorage:
             self.bookie,
             header,
             self._settings,
+            self.counts,
             on_pressure=self._careful.on_journal_pressure,
             on_failed=self._fail,
         )
         self._journals.append(journal)
         await self._checkpoints.move_mark(journal, journal.place())
+
+    async def _flush_pages(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.journal_page_flush_interval_ms / 1000)
+            for journal in self._journals:
+                await journal.flush_pages()
 
     # --- adds -------------------------------------------------------------------------------
 
@@ -249,8 +261,23 @@ class BookieStorage:
             await self.fence(ledger_id, fence_key)
         self._check_usable()
         entry = self._caches.find(ledger_id, entry_id)
+        counts = self.counts
         if entry is not None:
+            counts.write_cache_hits += 1
+            counts.bytes_read += len(entry)
+            counts.read_entry.ok.observe(0)
             return entry
+        since = self._loop.time()
+        try:
+            entry = await self._find(ledger_id, entry_id)
+        except (MagnetarError, OSError):
+            counts.read_entry.failed.observe((self._loop.time() - since) * 1000)
+            raise
+        counts.bytes_read += len(entry)
+        counts.read_entry.ok.observe((self._loop.time() - since) * 1000)
+        return entry
+
+    async def _find(self, ledger_id: int, entry_id: int) -> bytes:
         state = await self._ledgers.known(ledger_id)
         if entry_id == LAST_ADD_CONFIRMED:
             last = await self._reader.last_entry_id(ledger_id)
@@ -304,12 +331,17 @@ class BookieStorage:
         return StorageStats(
             journal_queued_bytes=sum(journal.queued_bytes() for journal in self._journals),
             journal_syncs=sum(journal.syncs for journal in self._journals),
+            journals=tuple(
+                JournalStats(journal.log_stats(), journal.groups_waiting(), journal.queued_bytes())
+                for journal in self._journals
+            ),
             write_cache_entries=caches.active.entries + (flushing.entries if flushing is not None else 0),
             write_cache_bytes=caches.active.bytes_held + (flushing.bytes_held if flushing is not None else 0),
             held_adds=self._careful.held,
             held_adds_bytes=self._careful.held_bytes,
             adds_refused=dict(self._careful.refusals),
             read_cache_bytes=cache.bytes_held,
+            read_cache_entries=len(cache),
             read_cache_hits=cache.hits,
             read_cache_misses=cache.misses,
             reads_in_progress=self._reader.reads_in_progress,
@@ -317,9 +349,35 @@ class BookieStorage:
             entries_written_out=self._checkpoints.entries_written,
             entry_logs=sum(len(directory.logs.log_ids()) for directory in self._directories),
             ledgers_in_memory=len(self._states),
+            ledgers_deleted=self.housekeeping.ledgers_deleted,
+            bytes_compacted=self.housekeeping.bytes_compacted,
+            damaged_entries=len(self.housekeeping.damaged),
             is_read_only=self._careful.read_only,
             is_unsure=self._ledgers.table.unsure,
         )
+
+    def marks(self) -> list[LastMark]:
+        """How far each journal is written out elsewhere, durably."""
+        return self._checkpoints.marks()
+
+    async def files(self) -> dict[str, list[str]]:
+        """The names of the files that hold entries, by what they are."""
+        found: dict[str, list[str]] = {"journal": [], "entrylog": [], "index": []}
+        for journal in self._journals:
+            found["journal"] += [name for name in await self._disk.list(journal.directory) if name.endswith(".txn")]
+        for directory in self._directories:
+            found["entrylog"] += [log_name(log_id) for log_id in directory.logs.log_ids()]
+            found["index"] += await self._disk.list(f"{directory.path}/index")
+        return found
+
+    async def held_ledgers(self, after: int, count_max: int) -> dict[int, int]:
+        """Ledgers here with an id above this one, rising, with the number of their entries; a page of them."""
+        self._check_usable()
+        ids = dict.fromkeys((*self._states, *self._caches.ledger_ids()))
+        for directory in self._directories:
+            ids |= dict.fromkeys(await directory.index.ledger_ids())
+        page = sorted(ledger_id for ledger_id in ids if ledger_id > after)[:count_max]
+        return {ledger_id: len(await self._reader.entry_ids(ledger_id)) for ledger_id in page}
 
     async def checkpoint(self) -> None:
         """Write out everything that came before this call, and move the marks."""
@@ -352,7 +410,23 @@ class BookieStorage:
         if self._closed:
             raise StorageFailed("this bookie is closed")
 
-    def _forget(self, ledger_id: int) -> bool:
+    # --- for the garbage collector ----------------------------------------------------------
+
+    def tombstones(self) -> bytes:
+        return self._ledgers.table.tombstones()
+
+    async def empty(self, ledger_id: int) -> bytes | None:
+        """Fence a ledger durably and drop its entries from memory; its state. None while some wait to be written."""
+        if ledger_id in self._caches.ledger_ids():
+            return None
+        state = await self._ledgers.known(ledger_id)
+        await self._ledgers.fence(ledger_id, state.master_key)
+        if ledger_id in self._caches.ledger_ids():
+            return None
+        self._reader.cache.drop_ledger(ledger_id)
+        return state.encode()
+
+    def forget(self, ledger_id: int) -> bool:
         """A ledger is gone for good. Not yet, while entries of it wait to be written out."""
         if ledger_id in self._caches.ledger_ids():
             return False

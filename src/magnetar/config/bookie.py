@@ -24,6 +24,10 @@ class BookieSettings:
     journal_backups_max: int = 5
     journal_group_bytes_max: int = 4 * MEBIBYTE
     journal_group_delay_max_ms: float = 0.0
+    # Entries of one group; 0: as many as its bytes allow.
+    journal_group_entries_max: int = 0
+    # Without journal_sync: how often the system is asked to write its pages all the same.
+    journal_page_flush_interval_ms: int = 1_000
     # A journal that rests so long is sealed: a broken record in it is then known to have been durable.
     journal_seal_delay_ms: int = 1_000
     # Bytes appended and not yet synced, per journal, before adds are held back.
@@ -33,6 +37,7 @@ class BookieSettings:
     write_cache_bytes_max: int = 64 * MEBIBYTE
     # Adds held back while both halves are full or the journal's queue is; beyond it: too many requests.
     held_adds_bytes_max: int = 32 * MEBIBYTE
+    held_adds_max: int = 10_000
     held_adds_wait_max_ms: int = 10_000
     flush_interval_ms: int = 60_000
     # Ledgers whose state is kept in memory although nothing happens to them.
@@ -48,11 +53,16 @@ class BookieSettings:
     reads_max: int = 2_500
 
     garbage_interval_ms: int = 900_000
+    # How often copies are looked for that the metadata does not ask of this bookie any more; 0: never.
+    surplus_interval_ms: int = 86_400_000
     minor_compaction_interval_ms: int = 3_600_000
     minor_compaction_share: float = 0.2
     major_compaction_interval_ms: int = 86_400_000
     major_compaction_share: float = 0.8
     compaction_bytes_per_second_max: int = 16 * MEBIBYTE
+    compaction_entries_per_second_max: int = 1_000
+    # Which of the two sets the pace.
+    compaction_throttled_by_bytes: bool = True
     # 0 switches the scrubber off.
     scrub_interval_ms: int = 86_400_000
     scrub_bytes_per_second_max: int = 4 * MEBIBYTE

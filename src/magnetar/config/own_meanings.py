@@ -37,7 +37,6 @@ OWN_MEANINGS: Final[dict[str, str]] = {
     "repair.retry_delay_max_ms": "Longest wait before a failed repair is tried again.",
     "repair.workers_max": "Ledgers repaired at one time.",
     "bookie.open_entry_logs_max": "Entry logs held open for reading.",
-    "bookie.compaction_bytes_per_second_max": "Speed of compaction.",
     "bookie.scrub_bytes_per_second_max": "Speed at which stored entries are verified.",
     "bookie_server.bind_address": "Address on which a bookie listens.",
     "bookie_server.connection_adds_bytes_max": "Bytes of adds of one connection that wait for the journal.",

@@ -7,7 +7,7 @@ Decides.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
@@ -56,3 +56,20 @@ class Summary:
         braced = f"{{{labels}}}" if labels else ""
         yield f"{name}_count{braced} {self.count}"
         yield f"{name}_sum{braced} {self.sum!r}"
+
+
+class JoinedSummary(Summary):
+    """Several that are shown as one."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Summary]) -> None:
+        super().__init__()
+        self._parts = tuple(parts)
+
+    def lines(self, name: str, labels: str) -> Iterator[str]:
+        self.count = sum(part.count for part in self._parts)
+        self.sum = sum(part.sum for part in self._parts)
+        self._now = [sum(counts) for counts in zip(*(part._now for part in self._parts), strict=True)] or self._now
+        self._before = [sum(counts) for counts in zip(*(p._before for p in self._parts), strict=True)] or self._before
+        return super().lines(name, labels)

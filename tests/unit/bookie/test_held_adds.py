@@ -21,7 +21,7 @@ def add(ledger_id: int, entry_id: int, size: int = 1, since: float = 0.0) -> Hel
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(1, 40)), max_size=30))
 def test_the_bound_holds_over_both_queues(adds: list[tuple[bool, int, int]]) -> None:
-    held = HeldAdds(100)
+    held = HeldAdds(100, 10)
     taken = 0
     for entry_id, (unknown, ledger_id, size) in enumerate(adds):
         fits = taken + size <= 100
@@ -36,7 +36,7 @@ def test_the_bound_holds_over_both_queues(adds: list[tuple[bool, int, int]]) -> 
 
 
 def test_order_is_kept_and_ledgers_wait_apart() -> None:
-    held = HeldAdds(100)
+    held = HeldAdds(100, 10)
     for one in (add(1, 0, since=1.0), add(2, 0, since=2.0)):
         held.hold(one)
     for one in (add(3, 0), add(4, 0), add(3, 1)):
