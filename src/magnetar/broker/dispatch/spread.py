@@ -27,8 +27,9 @@ class Spread(ABC):
     def choose(self, peers: Sequence[Consumer]) -> Consumer | None:
         """One of the consumers of a level, in the order in which they came; None when none of them has room."""
 
+    @abstractmethod
     def restart(self) -> None:
-        """All consumers are gone."""
+        """All consumers are gone: what was remembered of them goes, too."""
 
 
 class InTurn(Spread):
@@ -55,6 +56,9 @@ class FewestUnacked(Spread):
 
     def choose(self, peers: Sequence[Consumer]) -> Consumer | None:
         return min((peer for peer in peers if peer.room() > 0), key=lambda peer: peer.unacked, default=None)
+
+    def restart(self) -> None:
+        """Nothing is remembered."""
 
 
 SPREADS: Final[dict[str, Callable[[], Spread]]] = {"round_robin": InTurn, "fewest_unacked": FewestUnacked}

@@ -19,6 +19,9 @@ class ToTheLast(Spread):
     def choose(self, peers: Sequence[Consumer]) -> Consumer | None:
         return next((peer for peer in reversed(peers) if peer.room() > 0), None)
 
+    def restart(self) -> None:
+        """Nothing is remembered."""
+
 
 def spread_over(spread: Spread, consumers: list[Consumer], count: int) -> list[list[int]]:
     dispatcher = SharedDispatcher(spread, round_entries_max=1, unacked_max=0)
