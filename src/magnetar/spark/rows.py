@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From stored entries to Arrow record batches, column by column.
 
-Only the columns that are asked for are built. The messages of a batch share what their entry says. Never waits, and
-holds at most one record batch and one batch of messages.
+Only the columns that are asked for are built. Batches of messages go to `bulk_rows.py` whole; what that refuses, and
+messages that are not batched, are built row by row, and so is every row that cannot be read. Never waits, and holds at
+most one record batch and one batch of messages.
 Decides.
 """
 
@@ -18,6 +19,7 @@ from magnetar.client.incoming import decompressed
 from magnetar.errors import BadPayload, BadSchema, CryptoFailed, MagnetarError
 from magnetar.ids import MessageId
 from magnetar.names import TopicName
+from magnetar.spark.bulk_rows import BulkRows
 from magnetar.spark.columns import ERROR, METADATA_NAMES
 from magnetar.spark.offsets import Place
 from magnetar.spark.options import BadRows
@@ -27,7 +29,7 @@ from magnetar.wire import batch
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 PAYLOAD_BYTES_MAX: Final = 2**31 - 1
-BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
+BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 
 Single = pb.SingleMessageMetadata | pb.MessageMetadata
 
@@ -54,17 +56,28 @@ class RowBuilder:
         self._wants_error = ERROR in self._columns
         self._rows = 0
         self._bytes = 0
+        self._bulk = BulkRows(name, self._schema, values)
+        # What is built already, in order; the rows of only one of the two builders come behind it.
+        self._pieces: list[pa.RecordBatch] = []
+        self._piece_rows = 0
+        self._piece_bytes = 0
         self.dropped = 0
 
     @property
     def is_full(self) -> bool:
-        return self._rows >= self._rows_max or self._bytes >= BATCH_BYTES_MAX
+        rows = self._rows + self._bulk.rows + self._piece_rows
+        return rows >= self._rows_max or self._bytes + self._bulk.bytes + self._piece_bytes >= BATCH_BYTES_MAX
 
     def add(self, entry: StoredEntry, start: Place, end: Place, payload: Buffer | None = None) -> int:
         """The messages of an entry that lie behind `start` and up to `end`; returns how many.
 
         `payload` is given for a message that came in chunks. Raises as the options say of bad rows.
         """
+        if entry.is_batch and payload is None and not len(entry.metadata.encryption_keys):
+            in_bulk = self._add_batch(entry, start, end)
+            if in_bulk is not None:
+                return in_bulk
+        self._keep(self._bulk.take())
         added = 0
         try:
             for index, single, data in self._messages(entry, payload):
@@ -75,6 +88,19 @@ class RowBuilder:
             self._add_bad_entry(entry, error)
             added += 1
         return added
+
+    def _add_batch(self, entry: StoredEntry, start: Place, end: Place) -> int | None:
+        first = (start.messages or 0) if entry.position == start.position else 0
+        until = entry.messages
+        if entry.position == end.position and end.messages is not None:
+            until = min(until, end.messages)
+        try:
+            payload = decompressed(entry.metadata, entry.payload, PAYLOAD_BYTES_MAX)
+        except BadPayload:
+            return None
+        if self._rows:
+            self._keep(self._built())
+        return self._bulk.add(entry, payload, first, until)
 
     def _messages(self, entry: StoredEntry, whole: Buffer | None) -> Iterator[tuple[int, Single, Buffer]]:
         metadata = entry.metadata
@@ -159,6 +185,22 @@ class RowBuilder:
 
     def take(self) -> pa.RecordBatch | None:
         """What was added since the last one; None if nothing was."""
+        self._keep(self._bulk.take())
+        self._keep(self._built())
+        pieces, self._pieces = self._pieces, []
+        self._piece_rows = self._piece_bytes = 0
+        if len(pieces) < 2:
+            return pieces[0] if pieces else None
+        (whole,) = pa.Table.from_batches(pieces).combine_chunks().to_batches()
+        return whole
+
+    def _keep(self, made: pa.RecordBatch | None) -> None:
+        if made is not None:
+            self._pieces.append(made)
+            self._piece_rows += made.num_rows
+            self._piece_bytes += made.nbytes
+
+    def _built(self) -> pa.RecordBatch | None:
         if not self._rows:
             return None
         arrays = [pa.array(self._columns[field.name], type=field.type) for field in self._schema]

@@ -48,6 +48,10 @@ class ValueReader:
         """Whether payloads are columns as they are."""
         return not (self._is_avro or self._is_json or self._primitive is not None)
 
+    @property
+    def is_primitive(self) -> bool:
+        return self._primitive is not None
+
     def knows(self, version: bytes) -> bool:
         return not self._is_avro or not version or version in self._writers
 
@@ -90,6 +94,8 @@ class ValueColumns:
         self._key = ValueReader(sides[0]) if sides is not None else None
         self._value = ValueReader(sides[1] if sides is not None else info)
         self._is_record = sides is None and isinstance(self._value.type, spark.StructType)
+        # The primitive type that payloads are of, where they are.
+        self.primitive = info.type if sides is None and self._value.is_primitive else None
 
     def knows(self, version: bytes) -> bool:
         return self._key is not None or self._value.knows(version)
@@ -104,6 +110,11 @@ class ValueColumns:
     @property
     def is_plain(self) -> bool:
         return self._key is None and self._value.is_plain
+
+    @property
+    def wants_key(self) -> bool:
+        """Whether a message's key is a part of its value."""
+        return self._key is not None and not self._is_inline
 
     def read(self, payload: Buffer, key: bytes | None, version: bytes) -> list[Any]:
         """One row, in the order of `names`. Raises BadSchema."""
