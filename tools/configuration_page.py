@@ -40,6 +40,7 @@ TITLES = {
     "broker": "Broker",
     "admin": "Administration over HTTP",
     "proxy": "Proxy",
+    "balance": "Sharing bundles among brokers",
     "managed_ledger": "Managed ledgers",
     "ledger": "Ledger client",
     "placement": "Placement of copies",

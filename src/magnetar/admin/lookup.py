@@ -20,7 +20,7 @@ async def lookup(parts: Parts, topic: Topic, listener: Annotated[str, Query(alia
     policies = await parts.records.read(topic.namespace.policies_path)
     if policies is None:
         raise AdminRefused(404, "Namespace not found")
-    owner = await parts.broker.ownership.locate(topic, listener=listener)
+    owner = (await parts.broker.ownership.locate(topic, listener=listener)).owner
     return answered(
         {
             "brokerUrl": owner.service_url,

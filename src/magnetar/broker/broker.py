@@ -16,7 +16,11 @@ from magnetar.broker.auth.opening import open_authentication, open_tls
 from magnetar.broker.connection import Connection
 from magnetar.broker.dispatch.liveness import watch_liveness
 from magnetar.broker.namespaces import Namespaces
-from magnetar.broker.ownership.ownership import Owner, SoleOwnership
+from magnetar.broker.ownership.bundle_ranges import BundleRanges
+from magnetar.broker.ownership.bundles import Bundle
+from magnetar.broker.ownership.cluster import Cluster, Clustering
+from magnetar.broker.ownership.owner import Owner, parse_listeners
+from magnetar.broker.ownership.ownership import Ownership, SoleOwnership
 from magnetar.broker.policy_upkeep import PolicyUpkeep
 from magnetar.broker.publish_budget import PublishBudget
 from magnetar.broker.schemas.registry import SchemaRegistry
@@ -46,6 +50,7 @@ class Broker:
         clock: WallClock,
         on_crash: Callable[[str, BaseException], None],
         security: SecuritySettings | None = None,
+        clustering: Clustering | None = None,
     ) -> None:
         security = security or SecuritySettings()
         self.settings = settings
@@ -53,7 +58,9 @@ class Broker:
         self.tls = open_tls(security)
         self.guard = Guard(security, open_authentication(security, clock), store)
         self.namespaces = Namespaces(store)
-        self.ownership = SoleOwnership(self.namespaces)
+        self.bundles = BundleRanges(store)
+        self.cluster = None if clustering is None else clustering.build(store, self.bundles, clock, on_crash)
+        self.ownership: Ownership = SoleOwnership(self.namespaces)
         self._store = store
         self._tasks = Tasks("broker", on_crash)
         self.topics = Topics(self.namespaces, managed_ledgers, settings, clock, self._tasks, store)
@@ -65,6 +72,8 @@ class Broker:
             bytes_max=settings.schema_bytes_max,
         )
         self.topics.on_deleted = lambda name: self.schemas.delete(name, force=True)
+        if self.cluster is not None:
+            self._share(self.cluster)
         self._budget = PublishBudget(settings.process_publish_bytes_max)
         self._connections: dict[Connection, Tasks] = {}
         self._servers: list[asyncio.Server] = []
@@ -91,14 +100,24 @@ class Broker:
                 port = await self._listen(security.tls_port, self.tls.context)
                 service_url_tls = f"pulsar+ssl://{settings.advertised_address}:{port}"
         web_url = f"http://{settings.advertised_address}:{settings.http_port}"
-        await self.namespaces.initialize(settings.cluster_name, service_url, web_url)
-        self.ownership.own = Owner(service_url, web_url, service_url_tls)
+        bundles = 1 if self.cluster is None else self.cluster.settings.namespace_bundles
+        await self.namespaces.initialize(settings.cluster_name, service_url, web_url, bundles=bundles)
+        listeners = parse_listeners(settings.advertised_listeners)
+        own = Owner(service_url, web_url, service_url_tls, listeners=listeners)
+        if self.cluster is not None:
+            await self.cluster.join(own)
+        self.ownership.own = own
         self._policy_upkeep.start()
         self._tasks.start(watch_liveness(self.topics.pumps, settings.liveness_check_interval_ms), "watch liveness")
         return service_url
 
     async def stop(self) -> None:
-        """Take no new clients, close topics in order so that everything taken is stored, then let the clients go."""
+        """Take no new clients, close topics in order so that everything taken is stored, then let the clients go.
+
+        In a cluster the bundles go first, while this broker can still tell its clients where.
+        """
+        if self.cluster is not None:
+            await self.cluster.leave()
         for server in self._servers:
             server.close()
         self._policy_upkeep.close()
@@ -109,6 +128,9 @@ class Broker:
             connection.close()
         for tasks in list(self._connections.values()):
             await tasks.close()
+        if self.cluster is not None:
+            await self.cluster.close()
+        self.bundles.close()
         await self._tasks.close()
         await self.guard.close()
 
@@ -122,6 +144,17 @@ class Broker:
 
     def new_connection(self) -> Connection:
         return Connection(self.settings, self._budget, self._open_session, self._on_connection_closed)
+
+    def _share(self, cluster: Cluster) -> None:
+        """Serve only what the cluster's ownership says, and close what leaves."""
+        self.ownership = cluster.ownership
+        cluster.ownership.close_topics = self._close_topics
+        self.topics.check_served = cluster.ownership.check_served
+        self.topics.on_storage_failed = cluster.ownership.on_storage_failed
+
+    async def _close_topics(self, bundle: Bundle) -> None:
+        for name in await self.topics.present_in(bundle.has):
+            await self.topics.unload(name)
 
     def _open_session(self, connection: Connection) -> Session:
         if len(self._connections) >= self.settings.connections_max:

@@ -30,13 +30,13 @@ class Namespaces:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
-    async def initialize(self, cluster: str, service_url: str, web_url: str) -> None:
+    async def initialize(self, cluster: str, service_url: str, web_url: str, *, bundles: int = 1) -> None:
         """Make what a new cluster starts with; what is there already stays as it is."""
         await self._create(cluster_path(cluster), {"serviceUrl": web_url, "brokerServiceUrl": service_url})
         for tenant, namespaces in (("public", ["default"]), ("pulsar", ["system"])):
             await self._create(tenant_path(tenant), {"adminRoles": [], "allowedClusters": [cluster]})
             for name in namespaces:
-                policies = {"replication_clusters": [cluster], "bundles": {"numBundles": 1}}
+                policies = {"replication_clusters": [cluster], "bundles": {"numBundles": bundles}}
                 await self._create(NamespaceName(tenant, name).policies_path, policies)
 
     async def require(self, namespace: NamespaceName) -> None:

@@ -69,6 +69,10 @@ class Topics:
         self._closing = False
         # Told of every topic that is deleted for good, when its log is gone.
         self.on_deleted: Callable[[TopicName], Awaitable[object]] | None = None
+        # Refuses a topic that another broker owns; asked before a topic is opened and again when it is.
+        self.check_served: Callable[[TopicName], Awaitable[None]] = _serve_all
+        # Told why a topic's storage failed.
+        self.on_storage_failed: Callable[[TopicName, MagnetarError], None] | None = None
 
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
@@ -89,6 +93,13 @@ class Topics:
         """The stored topics that are loaded here or are being loaded."""
         return [*self._loaded, *self._loading]
 
+    async def present_in(self, chosen: Callable[[TopicName], bool]) -> list[TopicName]:
+        """The topics among the chosen that are served here, once those that are being loaded are."""
+        loading = [future for name, future in self._loading.items() if chosen(name)]
+        if loading:
+            await asyncio.wait(loading)
+        return [name for name in (*self._loaded, *self._in_memory) if chosen(name)]
+
     async def present(self, name: TopicName) -> Topic | None:
         """The topic if it is loaded here, once it is when it is being loaded."""
         loading = self._loading.get(name)
@@ -100,6 +111,7 @@ class Topics:
         """The topic of this name, stored or not. TopicNotFound when it is absent and may not be made."""
         if name.is_persistent:
             return await self.load(name, create=create)
+        await self.check_served(name)
         if self._closing:
             raise ServiceNotReady("The broker is stopping; look the topic up again")
         if name not in self._in_memory:
@@ -113,6 +125,7 @@ class Topics:
 
     async def load(self, name: TopicName, *, create: bool) -> Topic:
         """The stored topic of this name. TopicNotFound when it is absent and may not be made."""
+        await self.check_served(name)
         if self._closing:
             raise ServiceNotReady("The broker is stopping; look the topic up again")
         if name in self._leaving:
@@ -279,6 +292,7 @@ class Topics:
             await topic.attach(managed_ledger, deduplicate=policies.deduplication_enabled)
             if self._closing:
                 raise ServiceNotReady("The broker is stopping; look the topic up again")
+            await self.check_served(name)
         except BaseException:
             await managed_ledger.close()
             raise
@@ -299,6 +313,8 @@ class Topics:
     def _on_topic_failed(self, topic: Topic, error: MagnetarError) -> None:
         if self._closing or self._loaded.get(topic.name) is not topic or topic.name in self._leaving:
             return
+        if self.on_storage_failed is not None:
+            self.on_storage_failed(topic.name, error)
         _log.warning("topic %s is closed and loaded anew, its storage failed: %s", topic.name, error)
         self._tasks.start(self._close_failed(topic), f"close failed {topic.name}")
 
@@ -353,3 +369,7 @@ class Topics:
                 await self._leave(topic, topic.delete(force=False))
             except MagnetarError as error:
                 _log.warning("deleting the inactive topic %s: %s", topic.name, error)
+
+
+async def _serve_all(name: TopicName) -> None:
+    return

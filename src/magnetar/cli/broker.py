@@ -6,10 +6,15 @@ Assembles.
 """
 
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from random import Random
+from typing import Final
 
 from magnetar.admin.server import AdminServer, take_port
 from magnetar.broker.broker import Broker
+from magnetar.broker.ownership.cluster import Clustering
 from magnetar.broker.policies.policies import Policies
 from magnetar.cli.exposure import check_exposure
 from magnetar.cli.ledger_client import ledger_client
@@ -18,10 +23,14 @@ from magnetar.config.key import BROKER
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.runtime.chance import fresh_seed, stream
 from magnetar.runtime.clock import SystemClock
+from magnetar.runtime.disk import Disk
 from magnetar.runtime.log import start_logging
 from magnetar.runtime.loop import Process, run
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.runtime.tasks import Tasks
+
+_INSTANCE: Final = "broker-instance"
+_INSTANCE_BYTES_MAX: Final = 100
 
 
 def run_broker(flags: RoleFlags, given: dict[str, str | None]) -> int:
@@ -35,23 +44,34 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None]) -> int:
         async with AsyncExitStack() as opened:
             listener = take_port(settings.broker)
             opened.callback(listener.close)
+            http_port = listener.getsockname()[1]
+            broker_settings = replace(settings.broker, http_port=http_port)
             disk = RealDisk(flags.data_dir)
             opened.push_async_callback(disk.close)
+            random = stream(fresh_seed(), "broker")
+            instance = await opened.enter_async_context(instance_of(disk, random))
             store = await opened.enter_async_context(cluster_store(settings, disk, clock))
             tasks = Tasks("broker process", process.fail)
-            random = stream(fresh_seed(), "broker")
             client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
             opened.push_async_callback(tasks.close)
             managed_ledgers = ManagedLedgers(store, client.ledgers, clock, tasks, settings.managed_ledger)
-            broker = Broker(settings.broker, store, managed_ledgers, clock, process.fail, settings.security)
+            broker = Broker(
+                broker_settings,
+                store,
+                managed_ledgers,
+                clock,
+                process.fail,
+                settings.security,
+                Clustering(settings.balance, settings.metadata, instance),
+            )
             url = await broker.start()
             opened.push_async_callback(broker.stop)
-            policies = Policies(store, settings.broker, settings.managed_ledger)
+            policies = Policies(store, broker_settings, settings.managed_ledger)
             opened.callback(policies.close)
             admin = AdminServer(broker, store, policies, clock, process.metrics, settings.admin, tasks)
             admin.start(listener)
             opened.push_async_callback(admin.stop)
-            web_url = f"http://{settings.broker.advertised_address}:{listener.getsockname()[1]}"
+            web_url = f"http://{settings.broker.advertised_address}:{http_port}"
             announce(
                 f"Magnetar broker of cluster '{settings.broker.cluster_name}'",
                 {"clients": url, "administration": web_url, "metadata": settings.metadata.url},
@@ -62,3 +82,23 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None]) -> int:
             await process.stop_requested()
 
     return run(serve, settings.runtime)
+
+
+@asynccontextmanager
+async def instance_of(disk: Disk, random: Random) -> AsyncIterator[str]:
+    """What tells this broker from any other at its address: kept in its directory, which it has for itself.
+
+    Whoever holds the directory knows that a former process with the same token is dead.
+    """
+    await disk.make_directory(".")
+    lock = await disk.lock("broker.lock")
+    try:
+        token = ""
+        if await disk.exists(_INSTANCE):
+            token = (await disk.read_file(_INSTANCE, bytes_max=_INSTANCE_BYTES_MAX)).decode(errors="replace")
+        if not token:
+            token = f"{random.getrandbits(128):032x}"
+            await disk.replace_file(_INSTANCE, token.encode())
+        yield token
+    finally:
+        await lock.release()

@@ -12,6 +12,8 @@ class BrokerSettings:
     cluster_name: str = "standalone"
     bind_address: str = "127.0.0.1"
     advertised_address: str = "127.0.0.1"
+    # As name:pulsar://host:port,…: other addresses for clients that ask for a listener by its name.
+    advertised_listeners: str = ""
     port: int = 6650
     http_port: int = 8080
 

@@ -10,6 +10,8 @@ from dataclasses import fields
 from typing import Final
 
 from magnetar.config.admin import AdminSettings
+from magnetar.config.balance import BalanceSettings
+from magnetar.config.balance_keys import BALANCE_KEYS
 from magnetar.config.bookie import BookieSettings
 from magnetar.config.bookie_server import BookieServerSettings
 from magnetar.config.bookkeeper_keys import BOOKKEEPER_KEYS
@@ -20,10 +22,10 @@ from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.config.metadata import MetadataSettings
 from magnetar.config.own_meanings import OWN_MEANINGS
 from magnetar.config.policy_keys import POLICY_KEYS
-from magnetar.config.publish_keys import PUBLISH_KEYS
-from magnetar.config.pulsar_keys import PULSAR_KEYS
 from magnetar.config.proxy import ProxySettings
 from magnetar.config.proxy_keys import PROXY_KEYS
+from magnetar.config.publish_keys import PUBLISH_KEYS
+from magnetar.config.pulsar_keys import PULSAR_KEYS
 from magnetar.config.runtime import RuntimeSettings
 from magnetar.config.security import SecuritySettings
 from magnetar.config.security_keys import SECURITY_CAUTIONS, SECURITY_KEYS
@@ -32,9 +34,10 @@ from magnetar.config.values import Value, Whole, value_of_type
 OWNERS: Final[dict[str, type]] = {
     "broker": BrokerSettings,
     "security": SecuritySettings,
-    "admin": AdminSettings,
-    "managed_ledger": ManagedLedgerSettings,
     "proxy": ProxySettings,
+    "admin": AdminSettings,
+    "balance": BalanceSettings,
+    "managed_ledger": ManagedLedgerSettings,
     "ledger": LedgerSettings,
     "placement": PlacementSettings,
     "channel": ChannelSettings,
@@ -94,6 +97,7 @@ _UPSTREAM_KEYS: Final = (
     *PUBLISH_KEYS,
     *POLICY_KEYS,
     *SECURITY_KEYS,
+    *BALANCE_KEYS,
     *PROXY_KEYS,
     *BOOKKEEPER_KEYS,
 )

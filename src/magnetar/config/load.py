@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from magnetar.config.admin import AdminSettings
+from magnetar.config.balance import BalanceSettings
 from magnetar.config.bookie import BookieSettings
 from magnetar.config.bookie_server import BookieServerSettings
 from magnetar.config.broker import BrokerSettings
@@ -24,8 +25,8 @@ from magnetar.config.ledger import ChannelSettings, LedgerSettings, PlacementSet
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.config.metadata import MetadataSettings
 from magnetar.config.properties import FILE_CHARACTERS_MAX, parse_properties
-from magnetar.config.runtime import RuntimeSettings
 from magnetar.config.proxy import ProxySettings
+from magnetar.config.runtime import RuntimeSettings
 from magnetar.config.security import SecuritySettings
 from magnetar.config.values import KEEP_DEFAULT
 from magnetar.errors import BadSetting
@@ -59,8 +60,9 @@ class Settings:
 
     broker: BrokerSettings
     security: SecuritySettings
-    admin: AdminSettings
     proxy: ProxySettings
+    admin: AdminSettings
+    balance: BalanceSettings
     managed_ledger: ManagedLedgerSettings
     ledger: LedgerSettings
     placement: PlacementSettings

@@ -12,7 +12,6 @@ OWN_MEANINGS: Final[dict[str, str]] = {
     "admin.request_timeout_ms": "Time for one HTTP request.",
     "admin.requests_max": "HTTP requests that run at one time.",
     "admin.connections_max": "HTTP connections at one time.",
-    "admin.namespace_bundles": "Bundles of a new namespace that asks for no number of its own.",
     "broker.session_requests_max": "Requests of one connection that wait for an answer.",
     "broker.producers_per_connection_max": "Producers on one connection.",
     "broker.consumers_per_connection_max": "Consumers on one connection.",

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which broker serves which topic. Asked by look-ups; never opens a topic."""
+"""Which broker serves which topic: bundles, claims, members, load. Asked by look-ups; never opens a topic."""

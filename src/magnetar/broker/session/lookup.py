@@ -24,14 +24,17 @@ async def partitioned_metadata(session: Session, request: pb.CommandPartitionedT
 
 async def lookup(session: Session, request: pb.CommandLookupTopic) -> None:
     topic = TopicName.parse(request.topic)
-    owner = await session.broker.ownership.locate(topic, listener=request.advertised_listener_name)
+    located = await session.broker.ownership.locate(
+        topic, authoritative=request.authoritative, listener=request.advertised_listener_name
+    )
+    kind = pb.CommandLookupTopicResponse.Redirect if located.is_redirect else pb.CommandLookupTopicResponse.Connect
     session.answer(
         pb.BaseCommand.LOOKUP_RESPONSE,
         pb.CommandLookupTopicResponse(
             request_id=request.request_id,
-            brokerServiceUrl=owner.service_url,
-            brokerServiceUrlTls=owner.service_url_tls or None,
-            authoritative=True,
-            response=pb.CommandLookupTopicResponse.Connect,
+            brokerServiceUrl=located.owner.service_url,
+            brokerServiceUrlTls=located.owner.service_url_tls or None,
+            authoritative=located.is_authoritative,
+            response=kind,
         ),
     )

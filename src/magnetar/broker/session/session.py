@@ -233,6 +233,7 @@ class Session:
         del self.producers[producer.producer_id]
         self.closed_producers.remember(producer.producer_id, self.connection.now_s())
         closing = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=commands.REQUEST_ID_NONE)
+        self._tell_next_owner(closing, opened.topic)
         self.answer(pb.BaseCommand.CLOSE_PRODUCER, closing)
 
     # --- consumers' link ----------------------------------------------------------------------------
@@ -258,9 +259,18 @@ class Session:
             self.answer(pb.BaseCommand.REACHED_END_OF_TOPIC, end)
 
     def disconnect_consumer(self, consumer: Consumer) -> None:
-        self.consumers.pop(consumer.consumer_id, None)
+        opened = self.consumers.pop(consumer.consumer_id, None)
         closing = pb.CommandCloseConsumer(consumer_id=consumer.consumer_id, request_id=commands.REQUEST_ID_NONE)
+        if opened is not None:
+            self._tell_next_owner(closing, opened.topic)
         self.answer(pb.BaseCommand.CLOSE_CONSUMER, closing)
+
+    def _tell_next_owner(self, closing: pb.CommandCloseProducer | pb.CommandCloseConsumer, topic: ServedTopic) -> None:
+        """A client that reads it goes there without a look-up; others look the topic up."""
+        owner = self.broker.ownership.moved_to(topic.name)
+        if owner is not None:
+            closing.assignedBrokerServiceUrl = owner.service_url
+            closing.assignedBrokerServiceUrlTls = owner.service_url_tls
 
     @staticmethod
     def leave(open_consumer: OpenConsumer) -> None:
