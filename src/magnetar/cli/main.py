@@ -49,6 +49,13 @@ def standalone(
     production: Annotated[
         bool, typer.Option("--production", help="Refuse to start where clients need not say who they are.")
     ] = False,
+    bookie_port: Annotated[
+        int | None,
+        typer.Option(help="Loopback port for those who read storage themselves; 0 picks one [default: none]."),
+    ] = None,
+    metadata_port: Annotated[
+        int | None, typer.Option(help="Loopback port for the metadata; 0 picks a free one [default: none].")
+    ] = None,
 ) -> None:
     """Run broker, bookie and metadata in one process."""
     from magnetar.cli.standalone import StandaloneFlags, run_standalone
@@ -63,6 +70,8 @@ def standalone(
         wipe=wipe,
         json=json,
         production=production,
+        bookie_port=bookie_port,
+        metadata_port=metadata_port,
     )
     raise typer.Exit(run_standalone(flags))
 

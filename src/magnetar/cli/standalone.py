@@ -22,6 +22,7 @@ from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.log import start_logging
 from magnetar.runtime.loop import Process, run
 from magnetar.runtime.real_disk import RealDisk
+from magnetar.standalone.doors import DoorPorts
 from magnetar.standalone.standalone import Standalone
 
 INDEX_THREADS: Final = 2
@@ -45,6 +46,8 @@ class StandaloneFlags(NamedTuple):
     wipe: bool = False
     json: bool = False
     production: bool = False
+    bookie_port: int | None = None
+    metadata_port: int | None = None
 
 
 def run_standalone(flags: StandaloneFlags) -> int:
@@ -65,9 +68,10 @@ def run_standalone(flags: StandaloneFlags) -> int:
                 on_failed=lambda error: process.fail("standalone", error),
                 metrics=process.metrics,
                 index_factory=lambda directory: RocksLedgerIndex.open(str(Path(flags.data_dir) / directory), calls),
+                doors=DoorPorts(flags.bookie_port, flags.metadata_port),
             )
             try:
-                _announce(flags, settings, await standalone.start(), standalone.web_url)
+                _announce(flags, settings, await standalone.start(), standalone.web_url, standalone.doors)
                 process.serving()
                 await process.stop_requested()
             finally:
@@ -129,18 +133,22 @@ def _cannot_use(directory: str, error: OSError) -> CannotStart:
     return CannotStart(f"The data directory {directory} cannot be used: {reason}; choose another with --data-dir")
 
 
-def _announce(flags: StandaloneFlags, settings: Settings, service_url: str, web_url: str) -> None:
+def _announce(
+    flags: StandaloneFlags, settings: Settings, service_url: str, web_url: str, doors: dict[str, str]
+) -> None:
     directory = os.path.abspath(flags.data_dir)
     sys.stdout.write(
         f"Magnetar standalone serves cluster '{settings.broker.cluster_name}'\n"
         f"  clients         {service_url}\n"
         f"  administration  {web_url}\n"
-        f"  data directory  {directory}\n"
+        + "".join(f"  {name:<14}  {url}\n" for name, url in doors.items())
+        + f"  data directory  {directory}\n"
         f"  stop            Ctrl-C, or SIGTERM to process {os.getpid()}\n"
     )
     sys.stdout.flush()
     if flags.ready_file:
         ready = {"serviceUrl": service_url, "webServiceUrl": web_url, "dataDirectory": directory, "pid": os.getpid()}
+        ready |= {f"{name}Url": url for name, url in doors.items()}
         target = Path(flags.ready_file)
         partial = target.with_name(target.name + ".partial")
         partial.write_text(json.dumps(ready))

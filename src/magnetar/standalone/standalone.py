@@ -33,6 +33,7 @@ from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.tasks import Tasks
+from magnetar.standalone.doors import NO_DOORS, DoorPorts, open_doors
 from magnetar.standalone.local_channel import LocalBookieChannel
 
 BOOKIE: Final = "127.0.0.1:3181"
@@ -48,6 +49,8 @@ class Standalone:
         self._closing = closing
         self.admin: AdminServer | None = None
         self._listener: socket.socket | None = None
+        # Where storage and metadata are served to other processes, where that was asked for.
+        self.doors: dict[str, str] = {}
 
     @classmethod
     async def open(
@@ -60,6 +63,7 @@ class Standalone:
         on_failed: Callable[[BaseException], None],
         metrics: Metrics | None = None,
         index_factory: IndexFactory | None = None,
+        doors: DoorPorts = NO_DOORS,
     ) -> "Standalone":
         """With metrics there is an HTTP server as well; without, the broker serves its clients alone."""
         async with AsyncExitStack() as opened:
@@ -102,7 +106,9 @@ class Standalone:
             broker = Broker(
                 settings.broker, store, managed_ledgers, clock, lambda _, error: on_failed(error), settings.security
             )
+            urls = await open_doors(opened, doors, disk, storage, store, settings, tasks)
             standalone = cls(broker, store, storage, opened.pop_all())
+            standalone.doors = urls
             if metrics is not None:
                 policies = Policies(store, settings.broker, settings.managed_ledger)
                 standalone._closing.callback(policies.close)
