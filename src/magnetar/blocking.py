@@ -45,6 +45,14 @@ class Client:
     ) -> None:
         self._client = AsyncClient(service_url, authentication, **settings)
         self._thread = LoopThread("magnetar-client")
+        self._owns_thread = True
+
+    @classmethod
+    def on(cls, thread: LoopThread, client: AsyncClient) -> "Client":
+        """A client on a thread that others use too, and that stays when the client is closed."""
+        made = cls.__new__(cls)
+        made._client, made._thread, made._owns_thread = client, thread, False
+        return made
 
     @overload
     def create_producer(self, topic: str, **options: Unpack[ProducerKeywords]) -> "Producer[bytes]": ...
@@ -172,7 +180,8 @@ class Client:
             try:
                 self._thread.run(self._client.close())
             finally:
-                self._thread.close()
+                if self._owns_thread:
+                    self._thread.close()
 
     shutdown = close
 

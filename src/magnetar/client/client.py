@@ -23,7 +23,7 @@ from magnetar.client.http_lookup import HttpLookup
 from magnetar.client.keywords import ClientKeywords, ConsumerKeywords, ProducerKeywords
 from magnetar.client.lookup import BinaryLookup, Hosts, Lookup
 from magnetar.client.options import ConsumerOptions, ConsumerType, ProducerOptions
-from magnetar.client.pool import Pool, Way
+from magnetar.client.pool import Connect, Pool, Way, over_tcp
 from magnetar.client.producer import Producer
 from magnetar.client.reader import Reader, reader_subscription
 from magnetar.client.schema import BYTES, Schema
@@ -56,8 +56,10 @@ class Client:
         *,
         clock: WallClock | None = None,
         random: Random | None = None,
+        connect: Connect = over_tcp,
         **settings: Unpack[ClientKeywords],
     ) -> None:
+        self._connect = connect
         self._failover = service_url if isinstance(service_url, AutoClusterFailover) else None
         self._url = ServiceUrl.parse(service_url if isinstance(service_url, str) else service_url.primary)
         self._authentication = authentication
@@ -79,7 +81,7 @@ class Client:
             raise AlreadyClosed("The client is closed")
         if self._core is None:
             tasks = Tasks("client", lambda name, error: _log.error("%s ended: %s", name, error))
-            pool = Pool(self._settings, self._authentication, self._tls, self._random, tasks)
+            pool = Pool(self._settings, self._authentication, self._tls, self._random, tasks, self._connect)
             self._core = Core(self._settings, pool, self._lookup(pool), self._clock, self._random, tasks)
             if self._failover is not None:
                 tasks.start(Failover(self._failover, self._probe, self._switch).run(), "failover")
@@ -329,9 +331,25 @@ class Client:
         return part
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def open_parts(self) -> int:
         """How many producers, consumers, readers and table views are open now."""
         return len(self._open)
+
+    def push(self) -> None:
+        """Send now what is collected to be sent together: batches, and groups of acknowledgements."""
+        for part in self._open:
+            if not isinstance(part, TableView):
+                part.push()
+
+    @property
+    def sockets(self) -> list[asyncio.Transport]:
+        """The transports of the connections that are open now."""
+        found = self._core.pool.connections if self._core is not None else []
+        return [connection.transport for connection in found if connection.transport is not None]
 
     @property
     def connections(self) -> int:

@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._tasks = Tasks(f"connection to {name}", self._on_crash, tasks_max=100)
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._cutter = FrameCutter()
         self._requests: dict[int, _Waiting] = {}
         self._next_request_id = 0
@@ -166,12 +166,12 @@ class Connection(asyncio.Protocol):
         self.ended.set()
         if self._keep_alive is not None:
             self._keep_alive.cancel()
-        if self._transport is not None and os.getpid() == self._pid:
+        if self.transport is not None and os.getpid() == self._pid:
             if abort:
-                self._transport.abort()
+                self.transport.abort()
             else:
                 self._flush()
-                self._transport.close()
+                self.transport.close()
         self._fail_waiting(error)
         attached: list[AttachedProducer | AttachedConsumer] = [*self.producers.values(), *self.consumers.values()]
         self.producers.clear()
@@ -196,8 +196,8 @@ class Connection(asyncio.Protocol):
     # --- asyncio's calls -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.abandon(ConnectionLost(f"The connection to {self.name} is lost: {exc or 'closed by the broker'}"))
@@ -268,10 +268,10 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         out = self._out
-        if not out or self._transport is None or self._transport.is_closing():
+        if not out or self.transport is None or self.transport.is_closing():
             return
         self._out = []
-        self._transport.writelines(out)
+        self.transport.writelines(out)
 
     # --- requests ------------------------------------------------------------------------------
 

@@ -276,6 +276,11 @@ class Consumer(Generic[T]):
             raise
         await self.acknowledge(message)
 
+    def push(self) -> None:
+        """Send the acknowledgements that are collected now."""
+        for partition in self._topics.partitions:
+            partition.acks.flush()
+
     def redeliver_unacknowledged_messages(self) -> None:
         """Have everything delivered again that was delivered and not acknowledged."""
         self._check_open()

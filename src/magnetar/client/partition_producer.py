@@ -271,6 +271,9 @@ class PartitionProducer:
             for send in self._pending.take_unwritten(WRITE_AT_ONCE):
                 connection.send(*send.buffers)
 
+    def push(self) -> None:
+        self._send_batches()
+
     async def flush(self) -> None:
         """Send what is collected and wait until everything sent so far is settled."""
         self._send_batches()

@@ -8,8 +8,9 @@ Carries.
 
 import asyncio
 import ssl
+from collections.abc import Awaitable, Callable
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from magnetar.client.authentication import Authentication
 from magnetar.client.connection import Connection
@@ -26,6 +27,16 @@ class Way(NamedTuple):
     proxy: Address | None = None
 
 
+Connect: TypeAlias = Callable[[Callable[[], asyncio.Protocol], Address, ssl.SSLContext | None], Awaitable[object]]
+"""Opens a transport to an address for a protocol; asyncio's `create_connection` unless another is given."""
+
+
+async def over_tcp(protocol: Callable[[], asyncio.Protocol], target: Address, tls: ssl.SSLContext | None) -> object:
+    host = target.host if tls is not None else None
+    loop = asyncio.get_running_loop()
+    return await loop.create_connection(protocol, target.host, target.port, ssl=tls, server_hostname=host)
+
+
 class Pool:
     def __init__(
         self,
@@ -34,8 +45,10 @@ class Pool:
         tls: ssl.SSLContext | None,
         random: Random,
         tasks: Tasks,
+        connect: Connect = over_tcp,
     ) -> None:
         self._settings = settings
+        self._connect = connect
         self._authentication = authentication
         self._tls = tls
         self._random = random
@@ -74,11 +87,7 @@ class Pool:
         limit_s = self._settings.connection_timeout_ms / 1000
         try:
             async with asyncio.timeout(limit_s):
-                tls = self._tls if target.tls else None
-                host = target.host if tls is not None else None
-                await asyncio.get_running_loop().create_connection(
-                    lambda: connection, target.host, target.port, ssl=tls, server_hostname=host
-                )
+                await self._connect(lambda: connection, target, self._tls if target.tls else None)
                 await connection.handshake(way.broker.authority if way.proxy is not None else None)
         except BaseException as failure:
             error = _as_error(failure, target, limit_s)

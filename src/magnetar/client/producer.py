@@ -241,6 +241,11 @@ class Producer(Generic[T]):
             except Exception:
                 _log.exception("%s: an interceptor failed", self._topic)
 
+    def push(self) -> None:
+        """Send what is collected, without waiting for anything."""
+        for partition in self._partitions:
+            partition.push()
+
     async def flush(self) -> None:
         """Send what is collected and wait until everything submitted so far is settled."""
         for partition in list(self._partitions):

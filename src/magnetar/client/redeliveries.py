@@ -5,7 +5,6 @@ Two reasons: the application refused a message, which waits for its delay, or it
 Carries.
 """
 
-import asyncio
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +15,12 @@ from magnetar.client.options import ConsumerOptions
 from magnetar.client.redelivery import DueEntries
 from magnetar.client.statistics import ConsumerStatistics
 from magnetar.ids import MessageId, Position
+from magnetar.runtime.clock import Timer
 
 # Due times are rounded up to this share of the delay, so that many messages come back in one request.
 _ROUNDING = 0.05
 _TICK_S_MAX = 1.0
+_ROUNDING_S = 0.0005
 
 
 class Redeliveries:
@@ -37,7 +38,8 @@ class Redeliveries:
         self._refused = DueEntries()
         self._unacked = DueEntries()
         self._timeout_ms = options.unacked_messages_timeout_ms or 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
+        self._timer_at_s = 0.0
         self._closed = False
 
     def on_taken(self, message: Message[Any]) -> None:
@@ -82,7 +84,7 @@ class Redeliveries:
     def _due(self, delay_ms: int) -> float:
         delay_s = delay_ms / 1000
         tick_s = min(_TICK_S_MAX, max(0.001, delay_s * _ROUNDING))
-        return math.ceil((self._core.loop.time() + delay_s) / tick_s) * tick_s
+        return math.ceil((self._core.clock.elapsed_s() + delay_s) / tick_s) * tick_s
 
     def _arm(self) -> None:
         dues = [due for due in (self._refused.next_due_s, self._unacked.next_due_s) if due is not None]
@@ -90,14 +92,16 @@ class Redeliveries:
             return
         due = min(dues)
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._timer_at_s <= due:
                 return
             self._timer.cancel()
-        self._timer = self._core.loop.call_at(due, self._fire)
+        self._timer_at_s = due
+        self._timer = self._core.clock.call_later(max(0.0, due - self._core.clock.elapsed_s()), self._fire)
 
     def _fire(self) -> None:
         self._timer = None
-        now = self._core.loop.time()
+        # Clocks and timers round differently.
+        now = self._core.clock.elapsed_s() + _ROUNDING_S
         refused = self._refused.take_due(now)
         late = self._unacked.take_due(now)
         self._statistics.ack_timeouts += len(late)

@@ -20,6 +20,9 @@ class Timer(Protocol):
 class WallClock(ABC):
     """Unless a clock says otherwise, its timers are the running loop's."""
 
+    # People set clocks: who waits for a time looks again at least this often.
+    trusted_s_max = 60.0
+
     @abstractmethod
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""

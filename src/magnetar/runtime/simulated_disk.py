@@ -49,6 +49,11 @@ class SimulatedDisk(Disk):
         # By generation too: the replacement of a dead process never ends, and nobody waits for it.
         self._replacing: dict[tuple[int, str], asyncio.Future[None]] = {}
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that was asked for has not happened yet."""
+        return any(log.queued_bytes() > 0 and not log.has_ended() for log in self._logs)
+
     async def open(self, path: str, *, create: bool = False, truncate: bool = False) -> File:
         await self._call(Call.NAME, path)
         if self.kernel.names.find(path) is None and create:

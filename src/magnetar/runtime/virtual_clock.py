@@ -9,6 +9,7 @@ Carries.
 
 import asyncio
 import heapq
+import math
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Final
@@ -35,9 +36,12 @@ class VirtualTimer:
 class VirtualClock(WallClock):
     """`start_ms` is the time that it shows first. Belongs to one loop at a time."""
 
+    trusted_s_max = math.inf
+
     def __init__(self, start_ms: int) -> None:
         self._start_ms = start_ms
-        self._now_ms = float(start_ms)
+        # Since the start: a float of milliseconds since 1970 would be too coarse to add small delays to.
+        self._now_ms = 0.0
         self._order = count()
         self._timers: list[tuple[float, int, VirtualTimer]] = []
         self._paused: list[tuple[float, int, asyncio.Future[None]]] = []
@@ -48,15 +52,18 @@ class VirtualClock(WallClock):
         self.on_timer_set: Callable[[], object] | None = None
 
     def now_ms(self) -> int:
-        return int(self._now_ms)
+        return self._start_ms + int(self._now_ms)
 
     def elapsed_s(self) -> float:
-        return (self._now_ms - self._start_ms) / 1000
+        return self._now_ms / 1000
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> VirtualTimer:
         if len(self._timers) >= TIMERS_MAX:
             raise TooManyRequests(f"{TIMERS_MAX} timers wait on this clock already")
-        timer = VirtualTimer(self._now_ms + max(0.0, delay_s) * 1000, callback)
+        due_ms = self._now_ms
+        if delay_s > 0:
+            due_ms = max(due_ms + delay_s * 1000, math.nextafter(due_ms, math.inf))
+        timer = VirtualTimer(due_ms, callback)
         heapq.heappush(self._timers, (timer.due_ms, next(self._order), timer))
         if delay_s <= 0:
             asyncio.get_running_loop().call_soon(self._fire)
@@ -102,10 +109,14 @@ class VirtualClock(WallClock):
 
     @property
     def next_due_ms(self) -> float | None:
-        """When the next timer is due. Upkeep does not count: it follows time and never drives it."""
+        """When the next timer is due, in milliseconds since the start. Upkeep follows time and never drives it."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
+
+    @property
+    def elapsed_ms(self) -> float:
+        return self._now_ms
 
     async def advance(self, delta_ms: float, settle: Settle) -> None:
         """Move on, and return when everything that became due on the way has been done."""

@@ -365,7 +365,7 @@ class Pump:
         wait_s = (due_ms - clock.now_ms()) / 1000
         if wait_s <= 0:
             return
-        wait_s = min(max(wait_s, self.TIMER_S_MIN), self.TIMER_S_MAX)
+        wait_s = min(max(wait_s, self.TIMER_S_MIN), clock.trusted_s_max)
         at_s = clock.elapsed_s() + wait_s
         if at_s < self._due_timer_at_s - self.TIMER_S_MIN / 2:
             self._due_timer_at_s = at_s
