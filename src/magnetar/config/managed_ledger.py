@@ -39,6 +39,8 @@ class ManagedLedgerSettings:
     cache_eviction_share: float = 0.9
     # Entries are cached when at least one cursor reads closer to the end than this.
     cache_lag_entries_max: int = 1_000
+    # Eviction spares what is not acknowledged, not only what is not read: for clients that come back before they ack.
+    cache_keeps_unacked: bool = False
     # Ledgers that one managed ledger holds open for reading.
     open_readers_max: int = 64
     # Over all managed ledgers of a process: bytes that are being read from bookies; further reads wait.

@@ -163,6 +163,12 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
     ),
     *rows(
         "managed_ledger",
+        (
+            "cacheEvictionByMarkDeletedPosition",
+            "cache_keeps_unacked",
+            Flag(),
+            "The cache spares what is not acknowledged, not only what is not read.",
+        ),
         ("managedLedgerDefaultEnsembleSize", "ensemble_size", Whole(1, 64), "Bookies that a ledger is spread over."),
         ("managedLedgerDefaultWriteQuorum", "write_quorum", Whole(1, 64), "Copies of each entry."),
         ("managedLedgerDefaultAckQuorum", "ack_quorum", Whole(1, 64), "Copies that are durable before the receipt."),

@@ -165,6 +165,11 @@ class CursorState:
         return self._ledgers.last_ordinal - self._mark_ordinal - self.acked.count
 
     @property
+    def first_unacked(self) -> Position:
+        """Where a reader that starts over begins."""
+        return self._ledgers.next_position(self.mark_delete)
+
+    @property
     def unread_entries(self) -> int:
         """Entries from the read position on, acked or not."""
         return (

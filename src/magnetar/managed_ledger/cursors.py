@@ -38,8 +38,10 @@ class Cursors:
     def needed_from(self) -> Position:
         """The first position that a cursor close to the end has still to read; LATEST when there is no such cursor."""
         lag_max = self._log.settings.cache_lag_entries_max
-        positions = [cursor.read_position for cursor in self.all() if cursor.state.unread_entries <= lag_max]
-        return min(positions, default=LATEST)
+        near = [cursor for cursor in self.all() if cursor.state.unread_entries <= lag_max]
+        if self._log.settings.cache_keeps_unacked:
+            return min((cursor.state.first_unacked for cursor in near), default=LATEST)
+        return min((cursor.read_position for cursor in near), default=LATEST)
 
     def slowest_saved(self) -> Position | None:
         """The mark-delete that every durable cursor has passed for good; None without durable cursors."""

@@ -13,7 +13,6 @@ import pytest
 
 from magnetar.broker.delayed.bucket_format import property_of
 from magnetar.broker.explain import Reason, explain
-from magnetar.broker.policies.policies import Policies
 from magnetar.broker.rate_limit import Rate, RelativeLimit
 from magnetar.broker.resource_groups import RESOURCE_GROUPS_ROOT
 from magnetar.broker.subscription import SubscriptionType
@@ -75,7 +74,7 @@ def test_topics_of_a_resource_group_share_its_budget_and_a_change_holds_at_once(
         store = topics.policies._store
         path = f"{RESOURCE_GROUPS_ROOT}/g"
         await store.put(path, json.dumps({"publishRateInMsgs": 10, "dispatchRateInMsgs": 7}).encode())
-        policies = cast("Policies", topics.policies)
+        policies = topics.policies
         await policies.set_namespace(DEFAULT, "resource_group_name", "g")
         one, two = await brokers.topic(), await brokers.topic(OTHER)
         clients = [Client(), Client()]
@@ -245,7 +244,12 @@ def test_new_entries_wait_for_others_as_long_as_they_are_told_to() -> None:
         topic = await brokers.topic()
         await topic.open_subscription("s", initial=EARLIEST)
         later = topic._dispatch.call_later
-        topic._dispatch = replace(topic._dispatch, call_later=lambda s, f: (waits.append(s), later(0, f)))
+
+        def wait(delay_s: float, wake: Callable[[], None]) -> object:
+            waits.append(delay_s)
+            return later(0, wake)
+
+        topic._dispatch = replace(topic._dispatch, call_later=wait)
         client = Client()
         producer = producer_of(client)
         await topic.add_producer(producer)
