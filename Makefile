@@ -101,6 +101,12 @@ conformance: $(VENV)/.test ## Do official clients believe us?
 faults: $(VENV)/.test ## Do real processes survive kills, pauses and full disks?
 	@$(PYTEST) tests/faults
 
+power-loss: $(VENV)/.test ## The power fails at every call of a recorded life of a bookie and a metadata store; minutes.
+	@POWER_LOSS=all $(PYTEST) tests/faults/test_power_loss.py -n0 --timeout 3600
+
+soak: $(VENV)/.test ## Faults on real processes under load for MINUTES (5), checked against a history; a line a minute, a table.
+	@$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),5) $(ARGS)
+
 interop: $(VENV)/.test ## With Apache's own bookie, client and shell; REFERENCE_PULSAR names an unpacked distribution.
 	@$(PYTEST) tests/interop
 

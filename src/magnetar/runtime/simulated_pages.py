@@ -50,6 +50,16 @@ class Pages:
         self._pending.append(Write(offset, data))
         _apply(self.visible, self._pending[-1])
 
+    def write_through(self, offset: int, data: bytes) -> None:
+        """Written and durable at once, for itself alone: earlier writes stay where they are, earlier growth is kept."""
+        pending = self._take(self.mark())
+        for operation in (*pending, Write(offset, data)):
+            if isinstance(operation, Resize) or operation.data is data:
+                _apply(self.durable, operation)
+            else:
+                self._pending.append(operation)
+        _apply(self.visible, Write(offset, data))
+
     def write_lost(self, offset: int, data: bytes) -> None:
         """The device says that it wrote, and did not: right in memory, absent on the medium."""
         _apply(self.visible, Write(offset, data))

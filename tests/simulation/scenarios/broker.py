@@ -31,6 +31,7 @@ from tests.simulation.world.checkers.messages import (
 )
 from tests.simulation.world.history import Operation
 from tests.simulation.world.node import Node
+from tests.simulation.world.planted_bugs import planted
 from tests.simulation.world.registry import scenario
 from tests.simulation.world.storage_cluster import SMALL_BOOKIE
 from tests.simulation.world.world import World
@@ -50,7 +51,8 @@ _SAVED_AFTER_S = 5.0
 
 @scenario("broker")
 async def broker(world: World) -> None:
-    await BrokerStory(world).run()
+    with planted(world.planted):
+        await BrokerStory(world).run()
 
 
 class BrokerStory:
@@ -138,6 +140,7 @@ class BrokerStory:
             journal_directories=settings.bookie.journal_directories,
             ledger_directories=settings.bookie.ledger_directories,
             entry_bytes_max=settings.bookie.entry_bytes_max,
+            journal_sync="broker-ack-before-sync" not in self.world.planted,
         )
         return replace(settings, bookie=small)
 

@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bugs put back on purpose, to see that the storage scenario finds each: the sensitivity table's left column.
+"""Bugs put back on purpose, to see that a scenario finds each: the sensitivity table's left column.
 
 Each is a small change of production code that lasts as long as the run. Their names are what `--plant` takes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from magnetar.bookie import ledgers as bookie_ledgers
+from magnetar.bookie import opening as bookie_opening
+from magnetar.bookie import storage as bookie_storage
+from magnetar.bookie.cookie_check import Cookies
 from magnetar.bookie.journal_format import JournalRecord, RecordKind
 from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.opening import Opening
 from magnetar.bookie.storage import BookieStorage
+from magnetar.broker.deduplication import Deduplication
+from magnetar.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from magnetar.config.bookie import BookieSettings
+from magnetar.errors import NoSuchEntry
+from magnetar.ids import Position
 from magnetar.ledger import recoverer, recovery
+from magnetar.ledger.fragment_copy import FragmentCopy
 from magnetar.ledger.quorum import Quorum
 from magnetar.ledger.tail_writer import TailWriter
 from magnetar.ledger.tcp_channel import TcpChannel
+from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.wire.bookkeeper.codes import LAST_ADD_CONFIRMED
 from tests.simulation.world.storage_cluster import SMALL_BOOKIE
 
@@ -116,6 +126,78 @@ def _reads_do_not_fence() -> AbstractContextManager[Any]:
     return patch.object(TcpChannel, "read", plain_read)
 
 
+@contextmanager
+def _cookie_ignored() -> Iterator[None]:
+    """A bookie starts with whatever its directories hold, and does not count its starts."""
+
+    def missing(cookies: Cookies, found: Mapping[str, Any]) -> list[str]:
+        return [directory for directory, cookie in found.items() if cookie is None]
+
+    async def no_boots(self: Opening, cookies: Cookies | None) -> None:
+        self.boots = 1
+
+    with (
+        patch.object(bookie_opening, "unstamped", missing),
+        patch.object(Opening, "_check_boots", no_boots),
+    ):
+        yield
+
+
+def _limbo_says_absent() -> AbstractContextManager[Any]:
+    """A bookie that lost something answers "no such entry" for what it lost."""
+    return patch.object(bookie_storage, "_absent", lambda state, sentence: NoSuchEntry(sentence))
+
+
+def _copies_nothing() -> AbstractContextManager[Any]:
+    """A replication worker puts a bookie on record without giving it the entries."""
+
+    async def copy(self: FragmentCopy, entry_ids: Sequence[int], target: str) -> None:
+        return
+
+    return patch.object(FragmentCopy, "copy", copy)
+
+
+# --- in the broker ------------------------------------------------------------------------------------------
+
+
+def _mark_delete_off_by_one() -> AbstractContextManager[Any]:
+    """A cursor is saved one entry further than it was acknowledged."""
+    snapshot = Cursor._snapshot
+
+    def one_further(self: Cursor) -> tuple[CursorSnapshot, int]:
+        saved, changes = snapshot(self)
+        mark = saved.mark_delete
+        return saved._replace(mark_delete=Position(mark.ledger_id, mark.entry_id + 1)), changes
+
+    return patch.object(Cursor, "_snapshot", one_further)
+
+
+def _cursor_not_saved() -> AbstractContextManager[Any]:
+    """Acknowledgements stay in memory."""
+
+    async def forget(self: Cursor) -> None:
+        assert self._store is not None
+        self._took_over(self._store)
+
+    return patch.object(Cursor, "_save", forget)
+
+
+def _redelivery_lost() -> AbstractContextManager[Any]:
+    """What a consumer held when it left is given to nobody."""
+    take_back = ManyConsumersDispatcher._take_back
+
+    def lose(self: ManyConsumersDispatcher, consumer: Any) -> list[Position]:
+        take_back(self, consumer)
+        return []
+
+    return patch.object(ManyConsumersDispatcher, "_take_back", lose)
+
+
+def _duplicates_forgotten() -> AbstractContextManager[Any]:
+    """After a restart nobody knows what was stored since the last snapshot."""
+    return patch.object(Deduplication, "replay", lambda self, identity, now_ms: None)
+
+
 BUGS: dict[str, Bug] = {
     "ack-before-sync": lambda: ExitStack(),
     "fence-ignored": _fence_ignored,
@@ -125,4 +207,12 @@ BUGS: dict[str, Bug] = {
     "short-absence": _short_absence,
     "unknown-is-absent": _unknown_is_absent,
     "reads-do-not-fence": _reads_do_not_fence,
+    "cookie-ignored": _cookie_ignored,
+    "limbo-says-absent": _limbo_says_absent,
+    "copies-nothing": _copies_nothing,
+    "broker-ack-before-sync": lambda: ExitStack(),
+    "mark-delete-off-by-one": _mark_delete_off_by_one,
+    "cursor-not-saved": _cursor_not_saved,
+    "redelivery-lost": _redelivery_lost,
+    "duplicates-forgotten": _duplicates_forgotten,
 }

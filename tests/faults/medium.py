@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A medium on which a recorded run is played back up to any call, loses its power, and is laid out as files again.
+
+Names and pages are those of the simulated disk: what no sync covered survives in any legal part, in any order, torn.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+
+from magnetar.runtime.simulated_names import Directory, Names
+from magnetar.runtime.simulated_pages import Pages
+from tests.faults.recorded_calls import Kind, Recorded
+
+
+class Medium:
+    def __init__(self) -> None:
+        self._names = Names()
+        # Per running sync: how far it covers its file; None for a directory.
+        self._syncing: dict[str, int | None] = {}
+        self.said: list[bytes] = []
+
+    def play(self, calls: Iterable[Recorded]) -> None:
+        for call in calls:
+            self._play(call)
+
+    def lose_power(self, random: Random) -> None:
+        self._names.lose_power(random)
+        for _, pages in self._names.files():
+            pages.lose_power(random)
+
+    def lay_out(self, directory: Path) -> None:
+        _lay_out(self._names.root, directory)
+
+    def _play(self, call: Recorded) -> None:
+        names, path = self._names, call.path
+        match call.kind:
+            case Kind.SAID:
+                self.said.append(call.data)
+            case Kind.CREATE:
+                names.add(path, Pages())
+            case Kind.MAKE_DIRECTORY:
+                names.add(path, Directory())
+            case Kind.RENAME:
+                names.rename(path, call.other)
+            case Kind.UNLINK:
+                names.remove(path)
+            case Kind.REMOVE_DIRECTORY:
+                names.remove_tree(path)
+            case Kind.SYNC_BEGINS:
+                node = names.find(path)
+                self._syncing[call.other] = node.mark() if isinstance(node, Pages) else None
+            case Kind.SYNC_ENDS:
+                self._synced(path, self._syncing.pop(call.other))
+            case _:
+                self._change(call)
+
+    def _change(self, call: Recorded) -> None:
+        pages = self._names.find(call.path)
+        if not isinstance(pages, Pages):
+            # Deleted while it was open.
+            return
+        if call.kind is Kind.WRITE:
+            pages.write(call.offset, call.data)
+        elif call.kind is Kind.WRITE_DURABLY:
+            pages.write_through(call.offset, call.data)
+        elif call.kind is Kind.RESIZE or call.offset > len(pages):
+            pages.resize(call.offset)
+
+    def _synced(self, path: str, mark: int | None) -> None:
+        node = self._names.find(path)
+        if isinstance(node, Pages) and mark is not None:
+            node.sync(mark)
+        elif isinstance(node, Directory):
+            self._names.sync(path)
+
+
+def _lay_out(directory: Directory, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for name, node in directory.visible.items():
+        if isinstance(node, Directory):
+            _lay_out(node, target / name)
+        else:
+            (target / name).write_bytes(node.visible)
