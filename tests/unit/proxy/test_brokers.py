@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a proxy finds brokers."""
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from magnetar.config.proxy import ProxySettings
+from magnetar.errors import BadSetting, ServiceNotReady
+from magnetar.metadata.memory import MemoryTree
+from magnetar.proxy.brokers import BROKERS_PATH, Brokers
+from magnetar.proxy.targets import Target
+from magnetar.runtime.tasks import Tasks
+from tests.contracts.metadata_stores import Seen
+
+pytestmark = [pytest.mark.feature("F-PXY-03")]
+
+
+def _crash(name: str, error: BaseException) -> None:
+    raise AssertionError(name) from error
+
+
+def _record(name: str, port: int) -> bytes:
+    return json.dumps(
+        {"pulsarServiceUrl": f"pulsar://{name}:{port}", "webServiceUrl": f"http://{name}:8080", "bundles": {}}
+    ).encode()
+
+
+def test_brokers_are_followed_as_they_come_and_go(loop_run: Callable[[Any], Any]) -> None:
+    async def scenario() -> None:
+        tree = MemoryTree()
+        store, other = tree.open_session(), tree.open_session()
+        tasks = Tasks("test", _crash)
+        brokers = await Brokers.open(ProxySettings(), Random(1), store, tasks)
+        with pytest.raises(ServiceNotReady, match="No broker"):
+            brokers.services()
+        told: Seen[Any] = Seen()
+        store.watch(BROKERS_PATH, told)
+        await other.put(f"{BROKERS_PATH}/a:8080", _record("a", 1), ephemeral=True)
+        await other.put(f"{BROKERS_PATH}/b:8080", _record("b", 2), ephemeral=True)
+        await other.put(f"{BROKERS_PATH}/c:8080", b"garbage", ephemeral=True)
+        await told.until(lambda _: len(brokers.registered()) == 2)
+        assert brokers.registered() == {Target("a", 1), Target("b", 2)}
+        assert sorted(brokers.web_urls()) == ["http://a:8080", "http://b:8080"]
+        assert {brokers.services()[0] for _ in range(50)} == brokers.registered()
+        await other.delete(f"{BROKERS_PATH}/a:8080")
+        await told.until(lambda _: len(brokers.registered()) == 1)
+        assert brokers.services() == [Target("b", 2)]
+        await tasks.close()
+        await store.close()
+        await other.close()
+
+    loop_run(scenario())
+
+
+def test_brokers_may_be_named_by_urls(loop_run: Callable[[Any], Any]) -> None:
+    async def scenario() -> None:
+        tasks = Tasks("test", _crash)
+        settings = ProxySettings(broker_url="pulsar://a:6650,b:6650", broker_web_url="http://a:8080,b:8080/")
+        brokers = await Brokers.open(settings, Random(1), None, tasks)
+        assert sorted(brokers.services()) == [Target("a", 6650), Target("b", 6650)]
+        assert sorted(brokers.web_urls()) == ["http://a:8080", "http://b:8080"]
+        assert brokers.registered() == set()
+        with pytest.raises(BadSetting, match="cannot be used"):
+            await Brokers.open(ProxySettings(broker_url="pulsar://a"), Random(1), None, tasks)
+        await tasks.close()
+
+    loop_run(scenario())

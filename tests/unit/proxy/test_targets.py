@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from magnetar.config.proxy import ProxySettings
+from magnetar.errors import BadSetting, NotAuthorized
+from magnetar.proxy.targets import Target, TargetRules, parse_target
+
+pytestmark = [pytest.mark.feature("F-PXY-05")]
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("broker-1:6650", Target("broker-1", 6650)),
+        ("pulsar://Broker-1:6650", Target("broker-1", 6650)),
+        ("pulsar+ssl://[::1]:6651/", Target("::1", 6651)),
+        ("10.0.0.1:65535", Target("10.0.0.1", 65535)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, target: Target) -> None:
+    assert parse_target(text) == target
+    assert parse_target(str(target)) == target
+
+
+@pytest.mark.parametrize(
+    "text", ["", "broker", ":6650", "broker:0", "broker:65536", "broker:x", "a b:1", "a/b:1", "u@h:1", "h:٣", "a,b:1"]
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(NotAuthorized, match="is not a broker's address"):
+        parse_target(text)
+
+
+def test_only_pulsars_own_ports_are_allowed_unless_told() -> None:
+    rules = TargetRules(ProxySettings(), has_registry=False)
+    assert not rules.check_name(Target("any", 6650), ())
+    assert not rules.check_name(Target("any", 6651), ())
+    with pytest.raises(NotAuthorized, match="Port 9999"):
+        rules.check_name(Target("any", 9999), ())
+    TargetRules(ProxySettings(allowed_ports=("*",)), has_registry=False).check_name(Target("any", 9999), ())
+
+
+def test_hosts_are_allowed_by_name_with_stars() -> None:
+    rules = TargetRules(ProxySettings(allowed_hosts=("*.brokers.example", "one")), has_registry=True)
+    for host in ("a.brokers.example", "a.b.brokers.example", "one"):
+        assert not rules.check_name(Target(host, 6650), ())
+    for host in ("brokers.example", "axbrokers.example", "one.evil", "a.brokers.example.evil", "a.brokers.example\n"):
+        with pytest.raises(NotAuthorized):
+            rules.check_name(Target(host, 6650), ())
+
+
+def test_addresses_are_checked_after_the_name_is_resolved() -> None:
+    rules = TargetRules(ProxySettings(allowed_addresses=("10.1.0.0/16", "::1")), has_registry=True)
+    target = Target("broker", 6650)
+    assert not rules.check_name(target, ())
+    for address in ("10.1.2.3", "::1", "::ffff:10.1.2.3"):
+        rules.check_address(target, address)
+    for address in ("10.2.0.1", "127.0.0.1", "::ffff:127.0.0.1", "fe80::1%eth0"):
+        with pytest.raises(NotAuthorized):
+            rules.check_address(target, address)
+
+
+def test_with_a_list_of_brokers_nothing_else_is_allowed() -> None:
+    rules = TargetRules(ProxySettings(), has_registry=True)
+    registered = {Target("broker-1", 43210)}
+    assert rules.check_name(Target("broker-1", 43210), registered)
+    for other in (Target("broker-1", 6650), Target("metadata", 6650)):
+        with pytest.raises(NotAuthorized, match="not one of this cluster's brokers"):
+            rules.check_name(other, registered)
+
+
+def test_rules_that_cannot_be_read_stop_the_start() -> None:
+    with pytest.raises(BadSetting, match="neither an address nor a network"):
+        TargetRules(ProxySettings(allowed_addresses=("ten",)), has_registry=False)
+    for port in ("x", "0", "99999999"):
+        with pytest.raises(BadSetting, match="is not a port"):
+            TargetRules(ProxySettings(allowed_ports=(port,)), has_registry=False)
