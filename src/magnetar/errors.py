@@ -154,6 +154,10 @@ class EntryUnknown(Damaged):
     retryable = True
 
 
+class LedgerInLimbo(EntryUnknown):
+    """The bookie may have lost part of this ledger, so it will not say that something of it is absent."""
+
+
 class DigestMismatch(Damaged):
     """A packed entry's digest, ledger or entry id is not what it must be; another replica may have it right."""
 

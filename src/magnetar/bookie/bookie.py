@@ -105,8 +105,8 @@ class Bookie:
             if http_taken is not None:
                 describe(parts.metrics, storage, server, _limits(settings))
                 inventory = Inventory(storage, space, parts.configuration)
-                http = BookieHttp(parts.metrics, storage.counts, {**inventory.routes(), **parts.routes})
-                await http.start(http_taken, tasks)
+                http = BookieHttp(parts.metrics, {**inventory.routes(), **parts.routes})
+                await http.start(http_taken)
                 opened.push_async_callback(http.stop)
             listing = Listing(
                 parts.store,

@@ -7,7 +7,6 @@ Carries.
 """
 
 import logging
-from collections.abc import Sequence
 from typing import Protocol
 
 from magnetar.bookie.checkpoint import DELETED_NOTE
@@ -77,32 +76,32 @@ class GarbageCollector:
 
         A ledger's fence stays: a writer that still believes in this bookie must find it. OSError ends the run.
         """
+        if self._questions.surplus is None:
+            return 0
         removed = 0
-        for ledger_id in await self._surplus():
-            state = await self._memory.empty(ledger_id)
-            if state is None:
+        index = self._directory.index
+        for ledger_id in await index.ledger_ids():
+            if await index.last_entry_id(ledger_id) is None:
                 continue
-            await self._directory.index.delete_ledger(ledger_id, keeping=state)
-            self._garbage.on_ledger_gone(ledger_id)
-            _log.warning("the copy of ledger %d is dropped: the metadata asks other bookies for it", ledger_id)
-            removed += 1
+            try:
+                async with self._questions.surplus(self._memory.bookie, ledger_id) as is_surplus:
+                    removed += is_surplus and await self._drop_copy(ledger_id)
+            except MagnetarError as error:
+                _log.warning("the copy of ledger %d stays: it cannot be asked who must hold it: %s", ledger_id, error)
         self.surplus_removed += removed
         if removed:
-            await self._directory.index.sync()
             await self._remove_empty_logs()
         return removed
 
-    async def _surplus(self) -> Sequence[int]:
-        """Ledgers with entries here that are surely not asked of this bookie."""
-        if self._questions.surplus is None:
-            return ()
-        index = self._directory.index
-        held = [each for each in await index.ledger_ids() if await index.last_entry_id(each) is not None]
-        try:
-            return await self._questions.surplus(self._memory.bookie, held)
-        except MagnetarError as error:
-            _log.warning("no copy is dropped, because it cannot be asked who must hold it: %s", error)
-            return ()
+    async def _drop_copy(self, ledger_id: int) -> bool:
+        state = await self._memory.empty(ledger_id)
+        if state is None:
+            return False
+        await self._directory.index.delete_ledger(ledger_id, keeping=state)
+        await self._directory.index.sync()
+        self._garbage.on_ledger_gone(ledger_id)
+        _log.warning("the copy of ledger %d is dropped: the metadata asks other bookies for it", ledger_id)
+        return True
 
     async def _remove_empty_logs(self) -> None:
         await self._look_at_new_logs()

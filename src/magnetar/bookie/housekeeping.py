@@ -9,7 +9,9 @@ Carries.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 
+from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.disk_watch import DiskWatch
 from magnetar.bookie.garbage_collector import GarbageCollector
 from magnetar.bookie.scrubber import DamagedEntry, Scrubber
@@ -18,6 +20,9 @@ from magnetar.config.bookie import BookieSettings
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.tasks import Tasks
+
+# A window of the quantiles and peaks that are scraped.
+WINDOW_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +33,7 @@ class Housekeeping:
         disk: Disk,
         settings: BookieSettings,
         clock: WallClock,
+        counts: BookieCounts,
         collectors: Sequence[GarbageCollector],
         scrubbers: Sequence[Scrubber],
         *,
@@ -36,6 +42,7 @@ class Housekeeping:
         self._disk = disk
         self._settings = settings
         self._clock = clock
+        self._counts = counts
         self._collectors = collectors
         self._scrubbers = scrubbers
         self._on_usage = on_usage
@@ -53,6 +60,7 @@ class Housekeeping:
         self.damaged: list[DamagedEntry] = []
 
     def start(self, tasks: Tasks) -> None:
+        tasks.start(self._rotate_counts(), "windows of metrics")
         if self._settings.read_only_enabled:
             tasks.start(self._watch_disks(), "disk watch")
         if self._collectors:
@@ -128,6 +136,11 @@ class Housekeeping:
             damaged += await scrubber.run()
         self.damaged = damaged
         return damaged
+
+    async def _rotate_counts(self) -> None:
+        while True:
+            await asyncio.sleep(WINDOW_S)
+            self._counts.rotate()
 
     async def _watch_disks(self) -> None:
         while True:

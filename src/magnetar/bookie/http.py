@@ -15,42 +15,31 @@ from urllib.parse import parse_qsl
 
 import h11
 
-from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.http_routes import Answer, Asked, Route, Routes, said
 from magnetar.errors import MagnetarError
 from magnetar.runtime.metrics import CONTENT_TYPE, Metrics
-from magnetar.runtime.tasks import Tasks
 from magnetar.wire.error_codes import codes_of
 
 REQUEST_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 600.0
 CONNECTIONS_MAX: Final = 64
-# A window of the quantiles and peaks that are scraped.
-WINDOW_S: Final = 60.0
 _BODY_BYTES_MAX: Final = 64 * 1024
 _CHUNK_BYTES: Final = 16 * 1024
 
 
 class BookieHttp:
-    def __init__(self, metrics: Metrics, counts: BookieCounts, routes: Routes) -> None:
+    def __init__(self, metrics: Metrics, routes: Routes) -> None:
         self._metrics = metrics
-        self._counts = counts
         self._open = 0
         self._server: asyncio.Server | None = None
         self._routes: Mapping[tuple[str, str], Route] = {("GET", "/metrics"): self._scrape, **routes}
 
-    async def start(self, taken: socket.socket, tasks: Tasks) -> None:
+    async def start(self, taken: socket.socket) -> None:
         self._server = await asyncio.start_server(self._serve, sock=taken, backlog=CONNECTIONS_MAX)
-        tasks.start(self._rotate(), "windows of metrics")
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-
-    async def _rotate(self) -> None:
-        while True:
-            await asyncio.sleep(WINDOW_S)
-            self._counts.rotate()
 
     # --- one connection -----------------------------------------------------------------------
 

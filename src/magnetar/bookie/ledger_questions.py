@@ -4,7 +4,8 @@
 Decides.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 
@@ -15,6 +16,5 @@ class LedgerQuestions(NamedTuple):
     existing: Callable[[], Awaitable[Iterable[int]]]
     # Whether this one ledger exists: read from its own record, not from a listing.
     exists: Callable[[int], Awaitable[bool]]
-    # Those of these ledgers whose copies here nobody needs: closed for good, and no bookie of theirs is this one. Each
-    # was read from its own record while nobody repairs it. None: nobody can say.
-    surplus: Callable[[str, Sequence[int]], Awaitable[Sequence[int]]] | None = None
+    # Whether nobody needs this bookie's copy of a ledger, as long as the context lasts. None: nobody can say.
+    surplus: Callable[[str, int], AbstractAsyncContextManager[bool]] | None = None

@@ -15,7 +15,15 @@ from magnetar.bookie.journal_format import RecordKind
 from magnetar.bookie.ledger_directory import LedgerDirectory
 from magnetar.bookie.ledger_state import MASTER_KEY_BYTES_MAX, LedgerState, decode_state
 from magnetar.bookie.ledger_table import LedgerTable
-from magnetar.errors import BadCommand, Damaged, EntryUnknown, LedgerFenced, NoSuchLedger, WrongMasterKey
+from magnetar.errors import (
+    BadCommand,
+    Damaged,
+    EntryUnknown,
+    LedgerFenced,
+    LedgerInLimbo,
+    NoSuchLedger,
+    WrongMasterKey,
+)
 
 # An explicit confirmation is two numbers and a digest.
 CONFIRMATION_BYTES_MAX: Final = 4096
@@ -65,7 +73,7 @@ class Ledgers:
         if state is not None:
             return state
         if self.table.unsure and not self.table.is_deleted(ledger_id):
-            raise EntryUnknown(f"ledger {ledger_id} is not on this bookie, which has lost data")
+            raise LedgerInLimbo(f"ledger {ledger_id} is not on this bookie, which has lost data")
         raise NoSuchLedger(f"ledger {ledger_id} is not on this bookie")
 
     def begin(self, ledger_id: int, master_key: bytes) -> LedgerState:

@@ -35,7 +35,7 @@ from magnetar.bookie.opening import IndexFactory, Opening, current
 from magnetar.bookie.scrubber import Scrubber
 from magnetar.bookie.storage_stats import JournalStats, StorageStats
 from magnetar.config.bookie import BookieSettings
-from magnetar.errors import DiskFull, EntryUnknown, MagnetarError, NoSuchEntry, StorageFailed
+from magnetar.errors import DiskFull, EntryUnknown, LedgerInLimbo, MagnetarError, NoSuchEntry, StorageFailed
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.tasks import Tasks
@@ -108,7 +108,9 @@ class BookieStorage:
             Scrubber(directory, bytes_per_second_max=settings.scrub_bytes_per_second_max)
             for directory in self._directories
         ]
-        return Housekeeping(opening.disk, settings, self._clock, collectors, scrubbers, on_usage=self._on_usage)
+        return Housekeeping(
+            opening.disk, settings, self._clock, self.counts, collectors, scrubbers, on_usage=self._on_usage
+        )
 
     @classmethod
     async def open(
@@ -228,7 +230,7 @@ class BookieStorage:
         last = await self._reader.last_entry_id(ledger_id)
         if last is None:
             if state.limbo:
-                raise EntryUnknown(f"ledger {ledger_id} may have lost entries here")
+                raise LedgerInLimbo(f"ledger {ledger_id} may have lost entries here")
             return state.explicit_lac, None
         entry = await self._reader.read(ledger_id, last)
         if entry is None:
@@ -309,7 +311,7 @@ class BookieStorage:
         self._check_usable()
         state = await self._ledgers.known(ledger_id)
         if state.limbo:
-            raise EntryUnknown(f"ledger {ledger_id} may have lost entries here")
+            raise LedgerInLimbo(f"ledger {ledger_id} may have lost entries here")
         return await self._reader.entry_ids(ledger_id)
 
     async def leave_limbo(self, ledger_id: int) -> None:
@@ -465,4 +467,4 @@ class BookieStorage:
 
 
 def _absent(state: LedgerState, sentence: str) -> NoSuchEntry | EntryUnknown:
-    return EntryUnknown(f"{sentence}, but may have been lost") if state.limbo else NoSuchEntry(sentence)
+    return LedgerInLimbo(f"{sentence}, but may have been lost") if state.limbo else NoSuchEntry(sentence)

@@ -15,7 +15,9 @@ from uuid import UUID
 from magnetar.bookie.bookie import Bookie, BookieParts
 from magnetar.bookie.ledger_index import LedgerIndex
 from magnetar.bookie.ledger_questions import LedgerQuestions
+from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.rocks_index import RocksLedgerIndex
+from magnetar.cli.cluster_inventory import ClusterInventory, shown
 from magnetar.cli.ledger_client import ledger_client
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
 from magnetar.config.key import BOOKIE
@@ -23,6 +25,8 @@ from magnetar.config.load import Settings
 from magnetar.errors import CannotStart, DiskFull, StorageFailed
 from magnetar.ledger.auto_recovery import AutoRecovery
 from magnetar.ledger.catalog import LedgerCatalog
+from magnetar.ledger.repair_list import RepairList
+from magnetar.ledger.surplus_copies import SurplusCopies
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.blocking_calls import BlockingCalls
 from magnetar.runtime.chance import fresh_seed, stream
@@ -51,11 +55,22 @@ def run_bookie(flags: RoleFlags, given: dict[str, str | None]) -> int:
                 opened.push_async_callback(disk.close)
                 await disk.make_directory(".")
                 store = await opened.enter_async_context(cluster_store(settings, disk, clock))
-                bookie = await opened.enter_async_context(_bookie(flags, settings, disk, store, clock, random, process))
+                tasks = Tasks("ledger client", process.fail)
+                client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
+                opened.push_async_callback(tasks.close)
+                inventory = ClusterInventory(store, client, clock, settings)
+                await client.ledgers.catalog.prepare()
+                index_factory = await opened.enter_async_context(_indexes(flags))
+                parts = _parts(settings, disk, store, clock, random, process, inventory, index_factory)
+                bookie = await Bookie.open(parts, settings.bookie, settings.bookie_server)
+                opened.push_async_callback(bookie.close)
                 if settings.repair.enabled:
-                    await opened.enter_async_context(
-                        _repairs(settings, store, clock, random, bookie.bookie_id, process)
+                    recovery = AutoRecovery(
+                        store, client.ledgers, client.bookies, clock, settings.repair, bookie.bookie_id
                     )
+                    repairs = Tasks("auto-recovery", process.fail)
+                    opened.push_async_callback(repairs.close)
+                    await recovery.start(repairs)
                 _announce(flags, bookie)
                 process.serving()
                 await process.stop_requested()
@@ -65,62 +80,49 @@ def run_bookie(flags: RoleFlags, given: dict[str, str | None]) -> int:
     return run(serve, settings.runtime)
 
 
-@asynccontextmanager
-async def _bookie(
-    flags: RoleFlags,
+def _parts(
     settings: Settings,
     disk: RealDisk,
     store: MetadataStore,
     clock: WallClock,
     random: Random,
     process: Process,
-) -> AsyncIterator[Bookie]:
+    inventory: ClusterInventory,
+    index_factory: IndexFactory,
+) -> BookieParts:
     catalog = LedgerCatalog(store, random, settings.ledger)
-    await catalog.prepare()
+
+    async def existing() -> list[int]:
+        return [ledger_id async for ledger_id in catalog.ledger_ids()]
+
+    # The lock of a bookie that looks for its surplus copies; unique, so that it lets nobody else's go.
+    surplus = SurplusCopies(catalog, RepairList(store, clock, f"surplus-{random.getrandbits(64):016x}"))
+    return BookieParts(
+        disk=disk,
+        store=store,
+        clock=clock,
+        metrics=process.metrics,
+        index_factory=index_factory,
+        questions=LedgerQuestions(existing, catalog.exists, surplus.is_surplus),
+        fresh_instance_id=str(UUID(int=random.getrandbits(128), version=4)),
+        on_failed=lambda error: _fail(process, error),
+        routes=inventory.routes(),
+        configuration=shown(settings),
+    )
+
+
+@asynccontextmanager
+async def _indexes(flags: RoleFlags) -> AsyncIterator[IndexFactory]:
+    """Opens indexes in the data directory, with threads that end with the context."""
     calls = BlockingCalls(INDEX_THREADS, name="index")
 
     async def index_in(directory: str) -> LedgerIndex:
         return await RocksLedgerIndex.open(str(Path(flags.data_dir) / directory), calls)
 
-    async def existing() -> list[int]:
-        return [ledger_id async for ledger_id in catalog.ledger_ids()]
-
-    parts = BookieParts(
-        disk=disk,
-        store=store,
-        clock=clock,
-        metrics=process.metrics,
-        index_factory=index_in,
-        questions=LedgerQuestions(existing, catalog.exists),
-        fresh_instance_id=str(UUID(int=random.getrandbits(128), version=4)),
-        on_failed=lambda error: _fail(process, error),
-    )
     try:
-        bookie = await Bookie.open(parts, settings.bookie, settings.bookie_server)
-        try:
-            yield bookie
-        finally:
-            await bookie.close()
+        yield index_in
     finally:
         await calls.close()
-
-
-@asynccontextmanager
-async def _repairs(
-    settings: Settings, store: MetadataStore, clock: WallClock, random: Random, owner: str, process: Process
-) -> AsyncIterator[None]:
-    """Restore the copies of lost bookies, together with the other bookies that do the same."""
-    tasks = Tasks("auto-recovery", process.fail)
-    try:
-        async with ledger_client(store, settings, clock, random, tasks) as client:
-            recovery = AutoRecovery(store, client.ledgers, client.bookies, clock, settings.repair, owner)
-            await recovery.start(tasks)
-            try:
-                yield
-            finally:
-                await tasks.close()
-    finally:
-        await tasks.close()
 
 
 def _fail(process: Process, error: BaseException) -> None:

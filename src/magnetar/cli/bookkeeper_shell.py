@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Final, NamedTuple
 
+from magnetar.cli.described import described
 from magnetar.cli.ledger_client import LedgerClient, ledger_client
 from magnetar.cli.role import RoleFlags, cluster_store, role_settings
 from magnetar.config.key import BOOKIE
@@ -21,7 +22,6 @@ from magnetar.ledger.auto_recovery import AutoRecovery
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.paths import COOKIES, ROOT
 from magnetar.ledger.placement import Placement, RandomPlacement
-from magnetar.ledger.record import LedgerRecord
 from magnetar.ledger.repair_list import RepairList
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.metadata.store import MetadataStore
@@ -111,35 +111,13 @@ async def list_ledgers(shell: Shell, *, with_metadata: bool, bookie: str | None)
         except NoSuchLedger:
             continue
         if bookie is None or bookie in record.bookies():
-            shell.say(f"ledgerID: {ledger_id}" + (f"  {described(record)}" if with_metadata else ""))
+            shell.say(f"ledgerID: {ledger_id}" + (f"  {json.dumps(described(record))}" if with_metadata else ""))
 
 
 async def ledger_metadata(shell: Shell, ledger_id: int) -> None:
     record = (await shell.client.ledgers.catalog.load(ledger_id)).record
     shell.say(f"ledgerID: {ledger_id}")
-    shell.say(described(record))
-
-
-def described(record: LedgerRecord) -> str:
-    """A ledger's record as people read it; never its password."""
-    quorum = record.quorum
-    return json.dumps(
-        {
-            "formatVersion": record.form,
-            "ensembleSize": quorum.ensemble_size,
-            "writeQuorumSize": quorum.write_quorum,
-            "ackQuorumSize": quorum.ack_quorum,
-            "state": record.state.name,
-            "digestType": record.digest.name,
-            "length": record.length if record.is_closed else None,
-            "lastEntryId": record.last_entry if record.is_closed else None,
-            "ensembles": {segment.first_entry: list(segment.ensemble) for segment in record.segments},
-            "ctime": record.created_ms,
-            "customMetadata": {
-                key: value.decode(errors="replace") for key, value in sorted((record.custom or {}).items())
-            },
-        }
-    )
+    shell.say(json.dumps(described(record)))
 
 
 async def read_ledger(shell: Shell, ledger_id: int, first: int, last: int | None, *, with_body: bool) -> None:

@@ -11,10 +11,11 @@ from random import Random
 from typing import NamedTuple
 
 from magnetar.config.load import Settings
+from magnetar.ledger.bookie_places import BookiePlaces
 from magnetar.ledger.bookies import Bookies
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.tcp_channel import TcpChannels
-from magnetar.ledger.topology_placement import BookiePlace, TopologyPlacement
+from magnetar.ledger.topology_placement import TopologyPlacement
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
@@ -24,6 +25,7 @@ class LedgerClient(NamedTuple):
     ledgers: Ledgers
     bookies: Bookies
     channels: TcpChannels
+    places: BookiePlaces
 
 
 @asynccontextmanager
@@ -34,14 +36,12 @@ async def ledger_client(
     bookies = await Bookies.open(store, tasks)
     channels = TcpChannels(bookies.address, tasks, settings.channel)
     loop = asyncio.get_running_loop()
-
-    def places() -> dict[str, BookiePlace]:
-        return {bookie: BookiePlace() for bookie in bookies.writable}
-
+    places = await BookiePlaces.open(store, bookies, settings.placement, channels.free_bytes, tasks)
     placement = TopologyPlacement(places, random, lambda: loop.time() * 1000, settings.placement)
     ledgers = Ledgers(store, channels, placement, clock, random, tasks, settings.ledger)
     try:
-        yield LedgerClient(ledgers, bookies, channels)
+        yield LedgerClient(ledgers, bookies, channels, places)
     finally:
+        places.close()
         bookies.close()
         channels.close()

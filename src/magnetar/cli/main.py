@@ -123,6 +123,24 @@ def bookie(
 
 
 @app.command()
+def autorecovery(
+    metadata: Annotated[str, typer.Option(help="The cluster's metadata: remote:HOST:PORT or zk:HOST:PORT/CHROOT.")],
+    data_dir: Annotated[str, typer.Option(help="Nothing is kept; relative paths of settings begin here.")] = "data",
+    bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
+    http_port: Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8000].")] = None,
+    config: Annotated[list[str] | None, typer.Option(help="A BookKeeper configuration file; may be repeated.")] = None,
+    ready_file: Annotated[str | None, typer.Option(help="Written with the addresses, as JSON, once it serves.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+) -> None:
+    """Run the repair of lost copies in a process of its own."""
+    from magnetar.cli.autorecovery import run_autorecovery
+    from magnetar.cli.role import RoleFlags
+
+    flags = RoleFlags(data_dir, metadata, tuple(config or ()), ready_file, json)
+    raise typer.Exit(run_autorecovery(flags, {"bookie_server.bind_address": bind, "httpServerPort": http_port}))
+
+
+@app.command()
 def proxy(
     metadata: Annotated[str | None, typer.Option(help="The cluster's metadata, which lists the brokers.")] = None,
     broker_url: Annotated[str | None, typer.Option(help="Brokers by name instead: pulsar://HOST:PORT,…")] = None,
@@ -239,18 +257,18 @@ def tokens(context: typer.Context) -> None:
     commands(args=context.args, prog_name="magnetar tokens")
 
 
-@app.command()
-def admin(
-    words: Annotated[list[str], typer.Argument(help="A noun, a verb and what it needs, as pulsar-admin's.")],
-    admin_url: Annotated[
-        str, typer.Option(help="Where a broker serves HTTP.", envvar="MAGNETAR_ADMIN_URL")
-    ] = "http://127.0.0.1:8080",
-    force: Annotated[bool, typer.Option("--force", "-f", help="Delete although clients are connected.")] = False,
-) -> None:
-    """Administer a cluster: clusters, tenants, namespaces, topics, brokers, bookies."""
+_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+@app.command(
+    context_settings=_PASSED_ON,
+    add_help_option=False,
+    help="Administer a cluster: pulsar-admin's nouns, verbs and flags.",
+)
+def admin(context: typer.Context) -> None:
     from magnetar.cli.admin import run_admin
 
-    raise typer.Exit(run_admin(admin_url, words, force=force))
+    raise typer.Exit(run_admin(context.args))
 
 
 def main() -> None:

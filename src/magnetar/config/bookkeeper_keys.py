@@ -107,6 +107,18 @@ BOOKKEEPER_KEYS: Final[tuple[Key, ...]] = (
             Decimal(1.0, 1000.0),
             "How much more often than the median a bookie may be chosen.",
         ),
+        (
+            "bookkeeperClientGetBookieInfoIntervalSeconds",
+            "weigh_interval_ms",
+            POSITIVE_SECONDS,
+            "How often bookies are asked for their free space, where it weighs.",
+        ),
+        (
+            "getBookieInfoIntervalSeconds",
+            "weigh_interval_ms",
+            POSITIVE_SECONDS,
+            "As bookkeeperClientGetBookieInfoIntervalSeconds.",
+        ),
         ("bookkeeperClientHealthCheckEnabled", "quarantine", Flag(), "Avoid bookies that often fail."),
         ("bookieHealthCheckEnabled", "quarantine", Flag(), "As bookkeeperClientHealthCheckEnabled."),
         (

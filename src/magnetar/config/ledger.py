@@ -45,6 +45,8 @@ class PlacementSettings:
     racks_enforced: bool = False
     regions_per_write_quorum_min: int = 2
     disk_weighted: bool = False
+    # How often bookies are asked for their free space, where it weighs.
+    weigh_interval_ms: int = 86_400_000
     # No bookie is chosen more than so many times as often as the median one.
     weight_max_ratio: float = 2.0
     quarantine: bool = True

@@ -44,6 +44,8 @@ class Auditor:
     async def run(self) -> None:
         """Stand for election, audit while elected, for ever."""
         end = self._bookies.listen(self._wake.set)
+        # Setting the delay, to whatever, asks for an audit: so BookKeeper's `triggeraudit` does.
+        unwatch = self._repairs.watch_delay(self._wake.set)
         try:
             while True:
                 await self._election.until_elected()
@@ -56,6 +58,7 @@ class Auditor:
                     await self._audit()
         finally:
             end()
+            unwatch()
             await self._election.withdraw()
 
     async def _wait(self) -> None:

@@ -61,6 +61,15 @@ class BookieChannel(ABC):
     @abstractmethod
     async def last_confirmed(self, ledger_id: int, *, fence_key: bytes | None = None) -> LastConfirmed: ...
 
+    async def last_confirmed_beyond(self, ledger_id: int, previous: int, timeout_ms: int) -> LastConfirmed:
+        """As last_confirmed, when it is beyond the previous one or the time is up; a channel that cannot wait answers
+        at once.
+        """
+        return await self.last_confirmed(ledger_id)
+
+    async def force(self, ledger_id: int) -> None:  # noqa: B027 - nothing to do is an answer
+        """Make durable whatever was added of a ledger. What a channel reports as added is: there is nothing to do."""
+
     @abstractmethod
     async def write_last_confirmed(self, ledger_id: int, entry_id: int, body: bytes, master_key: bytes) -> None:
         """Tell the bookie the explicit last add confirmed of an idle writer."""

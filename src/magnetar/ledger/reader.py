@@ -93,6 +93,28 @@ class LedgerReader:
         self._confirmed = max(self._confirmed, asking.start)
         return self.last_entry
 
+    async def wait_for_confirmed(self, beyond: int, *, timeout_ms: int) -> int:
+        """The last add confirmed, as soon as some bookie knows one beyond this number, or when the time is up.
+
+        A ledger that closes meanwhile answers with its end. Never goes back.
+        """
+        await self._refresh()
+        if self.is_closed or self.last_entry > beyond:
+            return self.last_entry
+        tail = self.record.last_segment
+        with Poll[int, LastConfirmed](self._parts.tasks, self._parts.settings.read_timeout_ms + timeout_ms) as poll:
+            for member, bookie in enumerate(tail.ensemble):
+                question = partial(
+                    self._parts.channels(bookie).last_confirmed_beyond, self.ledger_id, beyond, timeout_ms
+                )
+                poll.ask(member, question, f"confirmations of ledger {self.ledger_id}")
+            while poll.is_waiting and self._confirmed <= beyond:
+                _, answer = await poll.next()
+                if isinstance(answer, LastConfirmed):
+                    self._confirmed = max(self._confirmed, answer.last_add_confirmed)
+        await self._refresh()
+        return self.last_entry
+
     def close(self) -> None:
         if self._end_watch is not None:
             self._end_watch()

@@ -8,7 +8,7 @@ Carries.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 
 from google.protobuf import text_format
@@ -156,6 +156,14 @@ class RepairList:
         """How long a bookie may stay away, where an operator has set it; in seconds, as BookKeeper stores it."""
         record = await self._store.get(REPAIR_LOST_BOOKIE_DELAY)
         return int(record.value) if record is not None and record.value.isdigit() else None
+
+    def watch_delay(self, on_set: Callable[[], None]) -> Callable[[], None]:
+        """Tell when somebody sets the delay, also to what it was; returns the call that ends it."""
+        return self._store.watch(REPAIR_LOST_BOOKIE_DELAY, lambda change: on_set())
+
+    async def ask_for_audit(self) -> None:
+        """Have the auditor look at once, by setting the delay to what it is: so BookKeeper's shell does."""
+        await self.set_lost_bookie_delay_s(await self.lost_bookie_delay_s() or 0)
 
     async def set_lost_bookie_delay_s(self, delay_s: int) -> None:
         await self._store.put(REPAIR_LOST_BOOKIE_DELAY, b"%d" % delay_s)

@@ -127,6 +127,15 @@ class Replicator:
 
     async def move_off(self, ledger_id: int, bookie: str) -> None:
         """Copy whatever this bookie should hold of a ledger elsewhere, and take its name off the record."""
+        while not await self._repairs.lock(ledger_id):  # noqa: ASYNC110 - the lock is in the metadata
+            # Somebody repairs it, or a bookie looks whether it may drop its copy.
+            await asyncio.sleep(self._settings.retry_delay_ms / 1000)
+        try:
+            await self._move_off(ledger_id, bookie)
+        finally:
+            await self._repairs.unlock(ledger_id)
+
+    async def _move_off(self, ledger_id: int, bookie: str) -> None:
         known = await self._parts.catalog.load(ledger_id)
         if fragments_of(known.record)[-1].is_growing:
             known = await Recoverer(known, self._parts).recover()

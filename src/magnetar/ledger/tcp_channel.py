@@ -200,6 +200,31 @@ class TcpChannel(BookieChannel):
             confirmed = max(confirmed, last_add_confirmed_of(last_entry))
         return LastConfirmed(confirmed, last_entry)
 
+    async def last_confirmed_beyond(self, ledger_id: int, previous: int, timeout_ms: int) -> LastConfirmed:
+        """A long poll: the bookie answers when its number moves. The time to answer is added to the time to wait."""
+        request = self._request(bk.READ_ENTRY)
+        request.readRequest.ledgerId = ledger_id
+        request.readRequest.entryId = LAST_ADD_CONFIRMED
+        request.readRequest.flag = bk.ReadRequest.ENTRY_PIGGYBACK
+        request.readRequest.previousLAC = previous
+        request.readRequest.timeOut = timeout_ms
+        answer = (await self._transact(request, f"ledger {ledger_id}", wait_ms=timeout_ms)).readResponse
+        confirmed = answer.maxLAC if answer.HasField("maxLAC") else LAST_ADD_CONFIRMED
+        return LastConfirmed(confirmed, None)
+
+    async def force(self, ledger_id: int) -> None:
+        request = self._request(bk.FORCE_LEDGER)
+        request.forceLedgerRequest.ledgerId = ledger_id
+        await self._transact(request, f"ledger {ledger_id}")
+
+    async def space(self) -> tuple[int, int]:
+        """All the bookie's space, and what it has left."""
+        request = self._request(bk.GET_BOOKIE_INFO)
+        info = bk.GetBookieInfoRequest
+        request.getBookieInfoRequest.requested = info.FREE_DISK_SPACE | info.TOTAL_DISK_CAPACITY
+        answer = (await self._transact(request, "its space")).getBookieInfoResponse
+        return answer.totalDiskCapacity, answer.freeDiskSpace
+
     async def write_last_confirmed(self, ledger_id: int, entry_id: int, body: bytes, master_key: bytes) -> None:
         request = self._request(bk.WRITE_LAC)
         request.writeLacRequest.ledgerId = ledger_id
@@ -256,14 +281,14 @@ class TcpChannel(BookieChannel):
             request.readRequest.masterKey = fence_key
         return (await self._transact(request, f"entry {entry_id} of ledger {ledger_id}")).readResponse.body
 
-    async def _transact(self, request: bk.Request, about: str) -> bk.Response:
+    async def _transact(self, request: bk.Request, about: str, *, wait_ms: int = 0) -> bk.Response:
         self._check_room()
         number = request.header.txnId
         answer: asyncio.Future[bk.Response] = asyncio.get_running_loop().create_future()
         self._transactions[number] = answer
         self._others.send(v3.encode(request))
         try:
-            response = await self._in_time(answer)
+            response = await self._in_time(answer, wait_ms)
         finally:
             self._transactions.pop(number, None)
         code = code_of(response.status)
@@ -271,14 +296,13 @@ class TcpChannel(BookieChannel):
             raise error_of_return_code(code, f"{self.bookie} answers {code.name} for {about}.")
         return response
 
-    async def _in_time(self, answer: "asyncio.Future[Answer]") -> Answer:
+    async def _in_time(self, answer: "asyncio.Future[Answer]", wait_ms: int = 0) -> Answer:
+        timeout_ms = self._settings.request_timeout_ms + wait_ms
         try:
-            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+            async with asyncio.timeout(timeout_ms / 1000):
                 return await answer
         except TimeoutError:
-            raise BookieUnavailable(
-                f"{self.bookie} did not answer in {self._settings.request_timeout_ms} ms."
-            ) from None
+            raise BookieUnavailable(f"{self.bookie} did not answer in {timeout_ms} ms.") from None
 
     def _on_entry_packets(self, packets: list[bytes]) -> None:
         added: list[v2.AddResponse] = []
@@ -388,7 +412,10 @@ class TcpChannels:
         self._channels: dict[tuple[str, int], TcpChannel] = {}
         self._asked = 0
 
-    def __call__(self, bookie: str) -> BookieChannel:
+    async def free_bytes(self, bookie: str) -> int:
+        return (await self(bookie).space())[1]
+
+    def __call__(self, bookie: str) -> TcpChannel:
         self._asked += 1
         key = (bookie, self._asked % self._settings.connections_per_bookie)
         channel = self._channels.get(key)

@@ -44,6 +44,7 @@ class LedgerWriter:
     __slots__ = (
         "_adds",
         "_change",
+        "_confirmation",
         "_drained",
         "_idle_mark",
         "_is_single",
@@ -90,6 +91,8 @@ class LedgerWriter:
         self._refusal: MagnetarError | None = None
         self.is_over = False
         self._drained: asyncio.Future[None] | None = None
+        # Told at the next confirmation, or at the end.
+        self._confirmation: asyncio.Future[None] | None = None
         self._change = EnsembleChange(self, parts)
         self._silence_timer: asyncio.TimerHandle | None = None
         self._silence_mark = -1
@@ -151,6 +154,31 @@ class LedgerWriter:
     def error(self) -> MagnetarError | None:
         """Why nothing more can be appended; None while it can."""
         return self._refusal
+
+    async def force(self) -> int:
+        """Wait until all appended so far is confirmed, and have every bookie make it durable; how far that is.
+
+        What failed the writer, or BookieUnavailable when an ack quorum of bookies did not answer.
+        """
+        wanted = self.last_add_pushed
+        while self.last_add_confirmed < wanted:
+            if self.is_over:
+                raise self._refusal or LedgerClosed(f"Ledger {self.ledger_id} is closed.")
+            if self._confirmation is None:
+                self._confirmation = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._confirmation)
+        forced = 0
+        trouble: MagnetarError | None = None
+        for bookie in self.known.record.last_segment.ensemble:
+            try:
+                await self._parts.channels(bookie).force(self.ledger_id)
+                forced += 1
+            except MagnetarError as error:
+                trouble = error
+        quorum = self.known.record.quorum
+        if trouble is not None and forced <= quorum.ensemble_size - quorum.ack_quorum:
+            raise trouble
+        return wanted
 
     # --- ending -------------------------------------------------------------------------------
 
@@ -218,6 +246,8 @@ class LedgerWriter:
             freed += len(pending.popleft())
         self.pending_bytes -= freed
         self._listener.on_confirmed(self, confirmed)
+        if self._confirmation is not None:
+            self._wake_forcing()
         if self._drained is not None and not pending and not self._drained.done():
             self._drained.set_result(None)
 
@@ -231,6 +261,12 @@ class LedgerWriter:
                 timer.cancel()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+        self._wake_forcing()
+
+    def _wake_forcing(self) -> None:
+        waiting, self._confirmation = self._confirmation, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
 
     async def _close_on_record(self) -> None:
         while not self.known.record.is_closed:

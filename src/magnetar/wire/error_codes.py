@@ -48,6 +48,7 @@ _TABLE: Final[dict[type[errors.MagnetarError], Codes]] = {
     errors.ValueTooLarge: Codes(api.MetadataError, 413, ReturnCode.IO_ERROR),
     # bookie and ledger
     errors.BookieUnavailable: Codes(api.PersistenceError, 503, ReturnCode.IO_ERROR),
+    errors.LedgerInLimbo: Codes(api.PersistenceError, 503, ReturnCode.UNKNOWN_LEDGER_STATE),
     errors.NoSuchLedger: Codes(api.PersistenceError, 404, ReturnCode.NO_LEDGER),
     errors.NoSuchEntry: Codes(api.PersistenceError, 404, ReturnCode.NO_ENTRY),
     errors.LedgerFenced: Codes(api.ServiceNotReady, 503, ReturnCode.FENCED),
@@ -127,7 +128,7 @@ _OF_RETURN_CODE: Final[dict[int, type[errors.MagnetarError]]] = {
     ReturnCode.FENCED: errors.LedgerFenced,
     ReturnCode.READ_ONLY: errors.BookieReadOnly,
     ReturnCode.TOO_MANY_REQUESTS: errors.TooManyRequests,
-    ReturnCode.UNKNOWN_LEDGER_STATE: errors.EntryUnknown,
+    ReturnCode.UNKNOWN_LEDGER_STATE: errors.LedgerInLimbo,
 }
 
 
