@@ -59,7 +59,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults interop official-suite scale spark sim bench features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults power-loss soak interop official-suite scale spark sim bench features
 test: $(VENV)/.spark ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
