@@ -13,6 +13,7 @@ import base64
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -167,6 +168,8 @@ class _Record(unittest.TextTestResult):
 
 def run_file(name: str, only: str, results: Path) -> int:
     """One file of the suite in this process."""
+    # One of the tests interrupts itself, which a process in the background would not heed.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path.insert(0, os.getcwd())
     found = unittest.defaultTestLoader.loadTestsFromName(name)
     chosen = unittest.TestSuite(
