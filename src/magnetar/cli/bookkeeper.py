@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from magnetar.cli import bookkeeper_offline as offline
 from magnetar.cli import bookkeeper_shell as shell
 from magnetar.cli.bookkeeper_shell import Shell, run_shell
 
@@ -18,6 +19,9 @@ Metadata = Annotated[
     str, typer.Option(envvar="MAGNETAR_METADATA_STORE_URL", help="remote:HOST:PORT or zk:HOST:PORT/CHROOT.")
 ]
 LedgerId = Annotated[int, typer.Option("-l", "--ledgerid", "-ledgerid", help="The ledger.", min=0)]
+DataDir = Annotated[str, typer.Option(help="Where the bookie keeps journal and entries.")]
+Config = Annotated[list[str] | None, typer.Option(help="A BookKeeper configuration file; may be repeated.")]
+CookieFile = Annotated[str, typer.Option("--cookie-file", "-cf", help="A file that cookie_generate wrote.")]
 BookieId = Annotated[str, typer.Option("-b", "--bookieid", "-bookieid", help="The bookie.")]
 
 
@@ -109,6 +113,31 @@ def cookie_get(metadata: Metadata, bookie: Annotated[str, typer.Argument()]) -> 
     _run(metadata, lambda s: shell.cookie_show(s, bookie))
 
 
+@app.command("cookie_generate")
+def cookie_generate(
+    metadata: Metadata,
+    bookie: Annotated[str, typer.Argument()],
+    output: Annotated[str, typer.Option("--output-file", "-o", help="Where to write it.")],
+    journal_dirs: Annotated[str, typer.Option("--journal-dirs", "-j", help="With commas between.")] = "journal",
+    ledger_dirs: Annotated[str, typer.Option("--ledger-dirs", "-l", help="With commas between.")] = "ledgers",
+) -> None:
+    """Write a bookie's cookie to a file."""
+    journals, ledgers = tuple(journal_dirs.split(",")), tuple(ledger_dirs.split(","))
+    _run(metadata, lambda s: offline.cookie_generate(s, bookie, journals, ledgers, output))
+
+
+@app.command("cookie_create")
+def cookie_create(metadata: Metadata, bookie: Annotated[str, typer.Argument()], cookie_file: CookieFile) -> None:
+    """Register a bookie's cookie from a file."""
+    _run(metadata, lambda s: offline.cookie_create(s, bookie, cookie_file))
+
+
+@app.command("cookie_update")
+def cookie_update(metadata: Metadata, bookie: Annotated[str, typer.Argument()], cookie_file: CookieFile) -> None:
+    """Replace a bookie's cookie by one from a file."""
+    _run(metadata, lambda s: offline.cookie_update(s, bookie, cookie_file))
+
+
 @app.command("cookie_delete")
 def cookie_delete(
     metadata: Metadata,
@@ -122,15 +151,51 @@ def cookie_delete(
 
 
 @app.command()
+def bookieinfo(metadata: Metadata) -> None:
+    """Print the space of each bookie and of all."""
+    _run(metadata, shell.bookie_info)
+
+
+@app.command()
+def triggeraudit(metadata: Metadata) -> None:
+    """Have the auditor look at once for ledgers that lack a copy."""
+    _run(metadata, shell.trigger_audit)
+
+
+@app.command("rebuild-db-ledgers-index")
+def rebuild_index(data_dir: DataDir = "data", config: Config = None) -> None:
+    """Rebuild the index of a stopped bookie from its entry logs."""
+    offline.rebuild(data_dir, tuple(config or ()), typer.echo)
+
+
+@app.command("rebuild-db-ledger-locations-index")
+def rebuild_locations_index(data_dir: DataDir = "data", config: Config = None) -> None:
+    """The same: one index holds both."""
+    offline.rebuild(data_dir, tuple(config or ()), typer.echo)
+
+
+@app.command()
+def localconsistencycheck(data_dir: DataDir = "data", config: Config = None) -> None:
+    """Read every entry of a stopped bookie that its index names."""
+    raise typer.Exit(int(not offline.consistency_check(data_dir, tuple(config or ()), typer.echo)))
+
+
+@app.command()
 def whoisauditor(metadata: Metadata) -> None:
     """Say which bookie audits."""
     _run(metadata, shell.who_is_auditor)
 
 
 @app.command()
-def listunderreplicated(metadata: Metadata) -> None:
+def listunderreplicated(
+    metadata: Metadata,
+    missing: Annotated[str | None, typer.Option("--missingreplica", "-missingreplica", help="On this bookie.")] = None,
+    excluding: Annotated[
+        str | None, typer.Option("--excludingmissingreplica", "-excludingmissingreplica", help="Not on this one.")
+    ] = None,
+) -> None:
     """List ledgers that lack a copy."""
-    _run(metadata, shell.list_under_replicated)
+    _run(metadata, lambda s: shell.list_under_replicated(s, missing, excluding))
 
 
 @app.command()

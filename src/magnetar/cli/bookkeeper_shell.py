@@ -144,11 +144,27 @@ async def who_is_auditor(shell: Shell) -> None:
     shell.say("No auditor elected" if auditor is None else f"Auditor: {auditor}")
 
 
-async def list_under_replicated(shell: Shell) -> None:
+async def list_under_replicated(shell: Shell, missing: str | None, excluding: str | None) -> None:
     async for ledger_id in shell.recovery.repairs.marked():
         mark = await shell.recovery.repairs.look(ledger_id)
-        if mark is not None:
+        if mark is not None and missing in (None, *mark.missing) and excluding not in mark.missing:
             shell.say(f"{ledger_id}  missing: {', '.join(mark.missing)}")
+
+
+async def trigger_audit(shell: Shell) -> None:
+    await shell.recovery.repairs.ask_for_audit()
+    shell.say("The auditor is asked to look.")
+
+
+async def bookie_info(shell: Shell) -> None:
+    shell.say("Free disk space info:")
+    totals = [0, 0]
+    for bookie in (*shell.client.bookies.writable, *shell.client.bookies.read_only):
+        total, free = await shell.client.channels(bookie).space()
+        totals = [totals[0] + total, totals[1] + free]
+        shell.say(f"{bookie}:\tFree: {free} ({free / 1e9:.3f}GB)\tTotal: {total} ({total / 1e9:.3f}GB)")
+    shell.say(f"Total free disk space in the cluster:\t{totals[1]} ({totals[1] / 1e9:.3f}GB)")
+    shell.say(f"Total disk capacity in the cluster:\t{totals[0]} ({totals[0] / 1e9:.3f}GB)")
 
 
 async def lost_bookie_delay(shell: Shell, seconds: int | None) -> None:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`magnetar fsck`: every closed fragment of every ledger, on every bookie that must hold it.
 
-Lists what each bookie says it holds against what the record demands, reads every entry and checks its digest when asked
-to, and names what is missing, damaged or on record without a bookie. With --repair, what is missing is copied again.
-Never deletes anything.
+Lists what each bookie says it holds against what the record demands, and what it holds without a record that asks for
+it; reads every entry and checks both its checksums when asked to. Names what is missing, damaged, or held for nobody.
+With --repair, what is missing is copied again, and bookies are told to collect what nobody needs; they prove that
+themselves before they do. Never deletes anything itself.
 Assembles.
 """
 
+import contextlib
 from typing import NamedTuple
 
 from magnetar.cli.bookkeeper_shell import Shell
-from magnetar.errors import MagnetarError, NoSuchLedger
+from magnetar.cli.fsck_bookies import Totals, check_bookies
+from magnetar.errors import EntryUnknown, MagnetarError, NoSuchEntry, NoSuchLedger
 from magnetar.ledger.audit import Fragment, entries_of, fragments_of
 from magnetar.ledger.catalog import Versioned
 from magnetar.ledger.fragment_check import FragmentCheck
@@ -21,19 +24,6 @@ class Findings(NamedTuple):
 
     missing: dict[str, int]
     unreachable: dict[str, str]
-
-
-class Totals:
-    def __init__(self) -> None:
-        self.ledgers = 0
-        self.copies = 0
-        self.missing = 0
-        self.unreachable = 0
-        self.repaired = 0
-
-    @property
-    def is_clean(self) -> bool:
-        return self.missing == self.repaired and not self.unreachable
 
 
 async def check(shell: Shell, *, deep: bool, repair: bool) -> Totals:
@@ -59,9 +49,11 @@ async def check(shell: Shell, *, deep: bool, repair: bool) -> Totals:
             left = sum(again.missing.values())
             totals.repaired += sum(found.missing.values()) - left
             shell.say(f"ledger {ledger_id}: {'repaired' if not left else f'{left} entries still missing'}")
+    await check_bookies(shell, totals, deep=deep, repair=repair)
     shell.say(
         f"{totals.ledgers} ledgers, {totals.copies} copies of entries checked, {totals.missing} missing, "
-        f"{totals.repaired} repaired, {totals.unreachable} bookies without an answer"
+        f"{totals.repaired} repaired, {totals.unreachable} bookies without an answer, {totals.orphans} ledgers held "
+        f"for nobody, {totals.collected} collected, {totals.damaged} entries damaged"
     )
     return totals
 
@@ -95,8 +87,9 @@ async def _lacking(
     except NoSuchLedger:
         return len(expected)
     except MagnetarError:
-        # Does it answer at all? If not, that is what there is to say of it.
-        await channel.read(ledger_id, expected[0])
+        # Does it answer at all? If not, that is what there is to say of it. In limbo it does, and gives what it has.
+        with contextlib.suppress(EntryUnknown, NoSuchEntry, NoSuchLedger):
+            await channel.read(ledger_id, expected[0])
         deep = True
     else:
         absent = sum(1 for entry_id in expected if entry_id not in held)
