@@ -37,6 +37,7 @@ _SMALL = BookieSettings(
 )
 _SMALL_METADATA = MetadataSettings(log_bytes_max=4_000, mark_delay_ms=1)
 _COUNTERS = 4
+_INDEX_LOST = "ledgers/current/index cannot be used"
 _METADATA = Struct(">qqqq")
 
 
@@ -133,12 +134,16 @@ class Promises:
         return promises
 
 
-async def check_bookie(root: str, promises: Promises) -> None:
-    """It starts, misses nothing that it promised, gives nothing else, and goes on."""
+async def check_bookie(root: str, promises: Promises) -> bool:
+    """It starts, misses nothing that it promised, gives nothing else, and goes on; returns whether without doubts.
+
+    RocksDB names its new manifest before the name of that file is synced. Where names of one directory may be lost out
+    of order, that costs an index: it is rebuilt from the entry logs, and the bookie doubts, but denies nothing.
+    """
     calls = BlockingCalls(2, name="index")
     storage = await open_bookie(root, calls)
     try:
-        assert storage.damage == (), storage.damage
+        assert all(_INDEX_LOST in sentence for sentence in storage.damage), storage.damage
         for ledger_id, entry_id in promises.acked:
             assert await storage.read(ledger_id, entry_id) == entry_of(ledger_id, entry_id), (ledger_id, entry_id)
         for ledger_id in promises.fenced:
@@ -146,6 +151,8 @@ async def check_bookie(root: str, promises: Promises) -> None:
             storage.add(ledger_id, 0, entry_of(ledger_id, 0), _KEY, refused)
             await refused.until(1)
             assert refused.codes == [ReturnCode.FENCED]
+        if storage.damage:
+            return False
         for ledger_id in sorted({ledger_id for ledger_id, _ in promises.acked}):
             for entry_id in await storage.entry_ids(ledger_id):
                 assert await storage.read(ledger_id, entry_id) == entry_of(ledger_id, entry_id)
@@ -156,12 +163,13 @@ async def check_bookie(root: str, promises: Promises) -> None:
             else:
                 raise AssertionError("an entry that nobody wrote")
         assert await storage.housekeeping.check_consistency() == []
+        return True
     finally:
         await storage.close()
         await calls.close()
 
 
-async def check_metadata(root: str, promises: Promises) -> None:
+async def check_metadata(root: str, promises: Promises) -> bool:
     store = await EmbeddedStore.open(RealDisk(root), "metadata", clock=SystemClock(), settings=_SMALL_METADATA)
     try:
         for key, number in promises.puts.items():
@@ -169,6 +177,7 @@ async def check_metadata(root: str, promises: Promises) -> None:
             assert record is not None, key
             assert int(record.value) >= number, (key, number, record.value)
         await store.put("/again", b"1")
+        return True
     finally:
         await store.close()
 
