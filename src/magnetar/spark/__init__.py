@@ -5,5 +5,6 @@
 brokers as a client does and never imports the broker. pyspark is imported here and nowhere else.
 """
 
+from magnetar.spark.entrance import explain as explain
 from magnetar.spark.entrance import register as register
 from magnetar.spark.entrance import session as session

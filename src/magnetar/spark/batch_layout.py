@@ -166,7 +166,7 @@ class _Walk:
     def _pair(self, at: int, until: int) -> None:
         """One property: a key and a value, both short fields in this order."""
         data = self._data
-        places = []
+        places: list[int] = []
         for tag in (0x0A, 0x12):
             if data[at] != tag:
                 raise Unusual

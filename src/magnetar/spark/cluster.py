@@ -19,6 +19,7 @@ from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.loop_thread import LoopThread
 from magnetar.spark.options import ConnectionOptions, TopicChoice
 from magnetar.spark.pattern import pattern_parts
+from magnetar.spark.storage import Storage
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 Result = TypeVar("Result")
@@ -27,9 +28,11 @@ CLUSTERS_MAX: Final = 16
 
 
 class Cluster:
-    """A client on a loop of its own, for callers that block."""
+    """A client on a loop of its own, for callers that block; and the way to the bookies, where it is known."""
 
     def __init__(self, options: ConnectionOptions) -> None:
+        self._metadata_url = options.metadata_url
+        self._storage: Storage | None = None
         self._thread = LoopThread("magnetar-spark")
         self.client = Client(
             options.service_url,
@@ -53,6 +56,25 @@ class Cluster:
 
     def core(self) -> Core:
         return self.client.core
+
+    async def storage(self) -> Storage:
+        """Raises BadSetting without `metadata.url`, and what the store says where it cannot be reached."""
+        if self._metadata_url is None:
+            raise BadSetting("option metadata.url is missing: it says where the ledgers of topics are listed")
+        if self._storage is None:
+            self._storage = await Storage.open(self._metadata_url)
+        return self._storage
+
+    async def partitions_on_record(self, choice: TopicChoice) -> list[str]:
+        """The same as `partitions_of` without a broker, from the metadata itself."""
+        if choice.pattern is not None:
+            raise BadSetting("topicsPattern needs a broker: with read.via=bookies name the topics")
+        storage = await self.storage()
+        found: dict[str, None] = {}
+        for name in (TopicName.parse(name) for name in choice.names):
+            count = 0 if name.is_partition else await storage.partitions(name)
+            found |= dict.fromkeys([str(name.partition(n)) for n in range(count)] if count else [str(name)])
+        return sorted(found)
 
     async def partitions_of(self, choice: TopicChoice) -> list[str]:
         """The names of all partitions (or the topics themselves where there are none), sorted."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a query's filters say about partition, message number and publish time, so that only that is read.
+"""What a query's filters say about partition, message number, publish time and key, so that only that is read.
 
 Publish times are the producers' clocks and need not rise along a topic; the span that is read is wider than the filter
 by a slack on both sides, and Spark applies the filter to the rows. Filters on anything else are left to Spark.
+A key says nothing about where its messages are: all are looked at, and those of other keys never become rows.
 Decides.
 """
 
@@ -25,6 +26,7 @@ class Conditions:
     index_until: int | None = None
     time_from_ms: int | None = None
     time_until_ms: int | None = None
+    keys: frozenset[bytes] | None = None
 
     def narrowed(self, one: pushed.Filter) -> tuple["Conditions", bool]:
         """These and one more; true if the filter needs not be applied to the rows again."""
@@ -36,7 +38,15 @@ class Conditions:
             return self._by_index(one), False
         if column == ("__publishTime",):
             return self._by_time(one), False
+        if column == ("__key",) and isinstance(one, (pushed.EqualTo, pushed.In)):
+            return self._by_key(one.value if isinstance(one, pushed.In) else (one.value,)), False
         return self, False
+
+    def _by_key(self, values: tuple[Any, ...]) -> "Conditions":
+        if not all(isinstance(value, (bytes, bytearray)) for value in values):
+            return self
+        wanted = frozenset(bytes(value) for value in values)
+        return replace(self, keys=wanted if self.keys is None else self.keys & wanted)
 
     def _by_index(self, one: pushed.Filter) -> "Conditions":
         value: Any = getattr(one, "value", None)

@@ -108,7 +108,13 @@ class EntryFeed:
     # --- what the broker says ------------------------------------------------------------------------
 
     def on_message(self, command: pb.CommandMessage, body: bytes) -> None:
-        position = position_of(command.message_id)
+        self._on_entry(position_of(command.message_id), body)
+
+    def on_run(self, ledger_id: int, run: list[tuple[int, bytes]], epoch: int) -> None:
+        for entry_id, body in run:
+            self._on_entry(Position(ledger_id, entry_id), body)
+
+    def _on_entry(self, position: Position, body: bytes) -> None:
         if self._taken is not None and position <= self._taken:
             self._permits -= 1
             self._flow()

@@ -39,6 +39,14 @@ class BadRows(Enum):
     COLUMN = "column"
 
 
+class Way(Enum):
+    """How stored messages are read: from bookies where that is possible, always through brokers, or never."""
+
+    AUTO = "auto"
+    BROKER = "broker"
+    BOOKIES = "bookies"
+
+
 class Delivery(Enum):
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -49,6 +57,7 @@ class ConnectionOptions:
     """How to reach the cluster; hashable, so that a process keeps one client for each."""
 
     service_url: str
+    metadata_url: str | None = None
     token_file: str | None = None
     token_environment: str | None = None
     tls_trust_file: str | None = None
@@ -92,6 +101,11 @@ class SourceOptions:
     read_timeout_ms: int = 60_000
     schema_definition: str | None = None
     schema_type: str | None = None
+    way: Way = Way.AUTO
+    read_bytes_per_s_max: int | None = None
+    # What of a stream is wanted; a batch is told by its filters as well.
+    partitions: frozenset[int] | None = None
+    keys: frozenset[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +171,19 @@ class _Given:
             raise BadSetting(f"option {name} is {text!r}; it should be a number of bytes, like 1048576, 64k or 10m")
         return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2].lower()]
 
+    def numbers(self, name: str) -> frozenset[int] | None:
+        text = self.take(name)
+        if text is None:
+            return None
+        parts = [part.strip() for part in text.split(",")]
+        if not all(part.isdigit() for part in parts):
+            raise BadSetting(f"option {name} is {text!r}; it should be numbers with commas between, like 0,3")
+        return frozenset(int(part) for part in parts)
+
+    def keys(self, name: str) -> frozenset[bytes] | None:
+        text = self.take(name)
+        return None if text is None else frozenset(part.strip().encode() for part in text.split(","))
+
     def end(self) -> None:
         for name in sorted(self._left):
             if name in _SECRETS:
@@ -198,9 +225,15 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         read_timeout_ms=given.milliseconds("readTimeout", 60_000),
         schema_definition=given.take("schemaDefinition"),
         schema_type=given.take("schemaType"),
+        way=given.choice("read.via", Way, Way.AUTO),
+        read_bytes_per_s_max=given.size("readBytesPerSecond"),
+        partitions=given.numbers("partitions"),
+        keys=given.keys("keys"),
     )
     given.take("admin.url")
     given.end()
+    if made.way is Way.BOOKIES and made.connection.metadata_url is None:
+        raise BadSetting("read.via=bookies needs the option metadata.url, which says where the ledgers are listed")
     if streaming and isinstance(made.end, str) is False:
         raise BadSetting("a stream has no end: endingOffsets and endingTime are for batch reads")
     return made
@@ -240,6 +273,7 @@ def _connection(given: _Given) -> ConnectionOptions:
         raise BadSetting("option service.url is missing: it names the cluster, like pulsar://localhost:6650")
     return ConnectionOptions(
         service_url=url,
+        metadata_url=given.take("metadata.url"),
         token_file=given.take("tokenFile"),
         token_environment=given.take("tokenEnvironment"),
         tls_trust_file=given.take("pulsar.client.tlsTrustCertsFilePath", "tlsTrustCertsFilePath"),

@@ -6,19 +6,22 @@ Carries.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import pairwise
 
-from magnetar.errors import BadSetting
+from magnetar.errors import BadSetting, MagnetarError
 from magnetar.names import TopicName
 from magnetar.spark.cluster import Cluster
 from magnetar.spark.offsets import BEFORE_ALL, Offset
-from magnetar.spark.options import Bound, SourceOptions
+from magnetar.spark.options import Bound, SourceOptions, Way
 from magnetar.spark.plan import cuts, shares, tasks_of
-from magnetar.spark.positions import Positions
+from magnetar.spark.positions import Positions, TopicLedgers, numbered
 from magnetar.spark.ranges import TopicRange
 
 _QUESTIONS_AT_ONCE = 16
+
+_log = logging.getLogger(__name__)
 
 
 class Planner:
@@ -27,9 +30,43 @@ class Planner:
     def __init__(self, here: Cluster, options: SourceOptions) -> None:
         self._here = here
         self._options = options
+        self._ledgers: dict[str, TopicLedgers] = {}
 
     def topics(self) -> list[str]:
-        return self._here.run(self._here.partitions_of(self._options.topics))
+        """All that are chosen; what of them bookies can give is known from then on."""
+        return self._here.run(self._find())
+
+    async def _find(self) -> list[str]:
+        options = self._options
+        if options.way is Way.BOOKIES:
+            topics = await self._here.partitions_on_record(options.topics)
+        else:
+            topics = await self._here.partitions_of(options.topics)
+        if options.partitions is not None:
+            topics = [one for one in topics if max(0, TopicName.parse(one).partition_index) in options.partitions]
+        if options.connection.metadata_url is not None and options.way is not Way.BROKER:
+            await self._find_ledgers(topics)
+        return topics
+
+    async def _find_ledgers(self, topics: list[str]) -> None:
+        """What bookies can give. Where they cannot be reached, brokers give everything, unless they must not."""
+        is_all = self._options.way is Way.BOOKIES
+        try:
+            storage = await self._here.storage()
+            for topic in topics:
+                closed = await storage.closed_ledgers(TopicName.parse(topic))
+                found = TopicLedgers(storage, closed, is_all)
+                held = [ledger for ledger in closed if ledger.entries]
+                if held:
+                    # A first entry shows whether the bookies can be reached from here.
+                    await storage.read(held[-1], held[-1].entries - 1, 1)
+                if held or is_all:
+                    self._ledgers[topic] = found
+        except MagnetarError as error:
+            if is_all:
+                raise
+            _log.warning("ledgers are read through brokers: %s", error)
+            self._ledgers.clear()
 
     def begins(self, topics: Iterable[str]) -> dict[str, Offset]:
         return self._here.run(self._each(topics, lambda positions: positions.begin()))
@@ -90,26 +127,44 @@ class Planner:
     def ranges(self, starts: Mapping[str, Offset], ends: Mapping[str, Offset], tasks_wanted: int) -> list[TopicRange]:
         """What is between the two, cut into about as many tasks as are wanted."""
         whole = [TopicRange(topic, starts[topic], ends[topic]) for topic in sorted(ends) if topic in starts]
-        whole = [span for span in whole if not span.is_empty]
-        tasks = tasks_of({span.topic: span.messages or 0 for span in whole}, tasks_wanted)
-        return self._here.run(self._cut_all(whole, tasks))
+        whole = [part for span in whole if not span.is_empty for part in self._here.run(self._by_way(span))]
+        tasks = tasks_of({str(number): span.messages or 0 for number, span in enumerate(whole)}, tasks_wanted)
+        return self._here.run(self._cut_all(whole, [tasks[str(number)] for number in range(len(whole))]))
 
-    async def _cut_all(self, whole: list[TopicRange], tasks: Mapping[str, int]) -> list[TopicRange]:
+    async def _by_way(self, span: TopicRange) -> list[TopicRange]:
+        """The part that bookies give, and the part that a broker gives."""
+        ledgers = self._ledgers.get(span.topic)
+        held = [one for one in ledgers.closed if one.entries] if ledgers is not None else []
+        assert span.start.after is not None
+        assert span.end.after is not None
+        if ledgers is None or not held or span.start.after.position >= held[-1].last:
+            return [span]
+        closed = tuple(one for one in held if one.ledger_id >= span.start.after.ledger_id)
+        if span.end.after.position <= held[-1].last:
+            return [span._replace(ledgers=closed)]
+        last = await self._positions(span.topic).first_from(held[-1].last)
+        if last is None or last.position != held[-1].last:
+            return [span]
+        seam = numbered(last, last.messages)
+        return [TopicRange(span.topic, span.start, seam, closed), TopicRange(span.topic, seam, span.end)]
+
+    async def _cut_all(self, whole: list[TopicRange], tasks: list[int]) -> list[TopicRange]:
         found = []
-        for span in whole:
+        for span, wanted in zip(whole, tasks, strict=True):
             positions = self._positions(span.topic)
             marks: list[Offset] = []
             if span.messages is not None and span.start.index is not None and span.end.index is not None:
                 least = self._options.task_messages_min
-                numbers = cuts(span.start.index, span.end.index, tasks[span.topic], least)
+                numbers = cuts(span.start.index, span.end.index, wanted, least)
                 marks = [await positions.at_index(index) for index in numbers]
             places = [span.start, *marks, span.end]
-            parts = [TopicRange(span.topic, *pair) for pair in pairwise(places)]
+            parts = [TopicRange(span.topic, *pair, span.ledgers) for pair in pairwise(places)]
             found += [part for part in parts if not part.is_empty]
         return found
 
     def _positions(self, topic: str) -> Positions:
-        return Positions(self._here.core(), topic, self._options.read_timeout_ms / 1000)
+        timeout_s = self._options.read_timeout_ms / 1000
+        return Positions(self._here.core(), topic, timeout_s, self._ledgers.get(topic))
 
     async def _at_time(self, positions: Positions, publish_time_ms: int) -> Offset:
         end = await positions.end()

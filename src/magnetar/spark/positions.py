@@ -6,31 +6,51 @@ Each question is a short-lived reader that leaves nothing behind.
 Carries.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from magnetar.client.core import Core
 from magnetar.errors import BadPosition
 from magnetar.ids import EARLIEST, MessageId, Position
 from magnetar.names import TopicName
+from magnetar.spark.closed_ledger import ClosedLedger
 from magnetar.spark.entry_feed import EntryFeed
+from magnetar.spark.ledger_feed import Feed, LedgerFeed
 from magnetar.spark.offsets import BEFORE_ALL, START, Offset, Place
 from magnetar.spark.ranges import missing
 from magnetar.spark.search import IndexSearch
+from magnetar.spark.storage import Storage
 from magnetar.spark.stored_entry import StoredEntry
 
 QUESTIONS_MAX: Final = 200
 
 
+class TopicLedgers(NamedTuple):
+    """The closed ledgers of a topic. `is_all`: what is not in them is not asked for."""
+
+    storage: Storage
+    closed: list[ClosedLedger]
+    is_all: bool
+
+    def may_answer(self, position: Position) -> bool:
+        return self.is_all or (bool(self.closed) and position <= self.closed[-1].last)
+
+
 class Positions:
     """Of one topic partition."""
 
-    def __init__(self, core: Core, topic: str, timeout_s: float) -> None:
+    def __init__(self, core: Core, topic: str, timeout_s: float, ledgers: "TopicLedgers | None" = None) -> None:
+        """`ledgers`: what of the topic can be read from bookies; such questions do not go to a broker."""
         self.topic = TopicName.parse(topic)
         self._core = core
         self._timeout_s = timeout_s
+        self._ledgers = ledgers
 
     async def first_from(self, position: Position) -> StoredEntry | None:
         """The first entry at or behind a place; None if there is none."""
+        if self._ledgers is not None and self._ledgers.may_answer(position):
+            found = await self._ledgers.storage.first_from(self._ledgers.closed, position)
+            if found is not None or self._ledgers.is_all:
+                return found
         feed = EntryFeed(self._core, self.topic, position, permits=1)
         await feed.open()
         try:
@@ -41,8 +61,24 @@ class Positions:
         finally:
             await feed.close()
 
+    async def feed(self, start: Position) -> Feed:
+        """Entries from a place on, from bookies as far as they have them. Opened; to be closed."""
+
+        async def follow(position: Position) -> Feed:
+            feed = EntryFeed(self._core, self.topic, position)
+            await feed.open()
+            return feed
+
+        if self._ledgers is None or not self._ledgers.may_answer(start):
+            return await follow(start)
+        return LedgerFeed(self._ledgers.storage, self._ledgers.closed, start, follow)
+
     async def end(self) -> Offset:
         """Behind the topic's last message."""
+        if self._ledgers is not None and self._ledgers.is_all:
+            held = [ledger for ledger in self._ledgers.closed if ledger.entries]
+            newest = await self.first_from(held[-1].last) if held else None
+            return START if newest is None else numbered(newest, newest.messages)
         feed = EntryFeed(self._core, self.topic, EARLIEST, permits=1)
         await feed.open()
         try:
@@ -125,15 +161,14 @@ class Positions:
             return end if wanted >= end.index else await self.at_index(wanted)
         assert start.after is not None
         assert end.after is not None
-        feed = EntryFeed(self._core, self.topic, start.after.position)
-        await feed.open()
+        feed = await self.feed(start.after.position)
         try:
             return await self._walk(feed, start, end, messages_max, bytes_max)
         finally:
             await feed.close()
 
     async def _walk(
-        self, feed: EntryFeed, start: Offset, end: Offset, messages_max: int | None, bytes_max: int | None
+        self, feed: Feed, start: Offset, end: Offset, messages_max: int | None, bytes_max: int | None
     ) -> Offset:
         assert start.after is not None
         assert end.after is not None
@@ -150,9 +185,9 @@ class Positions:
                     return reached
                 if messages_max is not None and messages + fresh > messages_max:
                     upto = skipped + messages_max - messages
-                    return reached if upto == 0 else _numbered(entry, upto)
+                    return reached if upto == 0 else numbered(entry, upto)
                 messages, size = messages + fresh, size + entry.size
-                reached = _numbered(entry, entry.messages)
+                reached = numbered(entry, entry.messages)
                 if entry.position == end.after.position:
                     return end
 
@@ -171,7 +206,8 @@ def _inside(index: int, first_index: int, position: Position) -> Offset:
     return Offset(index, Place(*position, index - first_index))
 
 
-def _numbered(entry: StoredEntry, upto: int) -> Offset:
+def numbered(entry: StoredEntry, upto: int) -> Offset:
+    """Behind the first `upto` messages of an entry."""
     index = None if entry.first_index is None else entry.first_index + upto
     return Offset(index, Place(*entry.position, None if upto == entry.messages else upto))
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from magnetar.errors import Damaged, MagnetarError
 from magnetar.ids import Position
+from magnetar.spark.closed_ledger import ClosedLedger
 from magnetar.spark.offsets import Offset
 
 
@@ -24,6 +25,8 @@ class TopicRange(NamedTuple):
     topic: str
     start: Offset
     end: Offset
+    # Closed ledgers that hold all of it, to be read from bookies; without them a broker is asked.
+    ledgers: tuple[ClosedLedger, ...] = ()
 
     @property
     def messages(self) -> int | None:
@@ -31,6 +34,14 @@ class TopicRange(NamedTuple):
         if self.start.index is None or self.end.index is None:
             return None
         return max(0, self.end.index - self.start.index)
+
+    @property
+    def via(self) -> str:
+        return "bookies" if self.ledgers else "broker"
+
+    def __str__(self) -> str:
+        count = "" if self.messages is None else f", {self.messages} messages"
+        return f"{self.topic} {self.start.after} to {self.end.after}{count}, through {self.via}"
 
     @property
     def is_empty(self) -> bool:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topics read as a batch: `spark.read.format("pulsar")`.
 
-Made in Spark's planner, pickled to its workers; holds options only. Filters on partition, number and publish time
+Made in Spark's planner, pickled to its workers; holds options only. Filters on partition, number, publish time and key
 narrow what is read; Spark applies all of them again, except that on the partition, which is exact.
 Carries.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -46,13 +47,17 @@ class PulsarReader(DataSourceReader):
                 yield one
 
     def partitions(self) -> Sequence[RangePartition]:
+        return [RangePartition(span) for span in self.plan()]
+
+    def plan(self) -> list[TopicRange]:
+        """What is read, in tasks; each says how much it is and through whom."""
         planner = Planner(cluster(self._options.connection), self._options)
         topics = [topic for topic in planner.topics() if self._conditions.takes_topic(topic)]
         starts = planner.bound(topics, self._options.start)
         ends = planner.bound(topics, self._options.end)
         starts, ends = self._narrowed(planner, topics, starts, ends)
         wanted = self._options.tasks_wanted or DEFAULT_TASKS
-        return [RangePartition(span) for span in planner.ranges(starts, ends, wanted)]
+        return planner.ranges(starts, ends, wanted)
 
     def _narrowed(
         self, planner: Planner, topics: list[str], starts: dict[str, Offset], ends: dict[str, Offset]
@@ -73,7 +78,10 @@ class PulsarReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangePartition):
             return iter(())  # Spark's stand-in where there is nothing to read
-        return RangeReader(self._options, self._columns, self._info, partition.span).batches()
+        options, keys = self._options, self._conditions.keys
+        if keys is not None:
+            options = replace(options, keys=keys if options.keys is None else options.keys & keys)
+        return RangeReader(options, self._columns, self._info, partition.span).batches()
 
 
 def _order(offset: Offset) -> tuple[int, int, int]:

@@ -39,10 +39,12 @@ class PulsarDataSource(DataSource):
 
     def reader(self, schema: spark.StructType) -> PulsarReader:
         options = self._source(streaming=False)
+        _refuse_keys_without_column(options, schema)
         return PulsarReader(options, schema, topic_schema(options))
 
     def streamReader(self, schema: spark.StructType) -> PulsarStreamReader:
         options = self._source(streaming=True)
+        _refuse_keys_without_column(options, schema)
         return PulsarStreamReader(options, schema, topic_schema(options))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -56,6 +58,11 @@ class PulsarDataSource(DataSource):
 def _refuse_overwriting(overwrite: bool) -> None:
     if overwrite:
         raise BadSetting("a topic is appended to, never overwritten: use mode('append')")
+
+
+def _refuse_keys_without_column(options: SourceOptions, columns: spark.StructType) -> None:
+    if options.keys is not None and "__key" not in columns.names:
+        raise BadSetting("option keys needs the column __key: metadata=basic, or name it in columns")
 
 
 def topic_schema(options: SourceOptions) -> SchemaInfo:

@@ -42,7 +42,14 @@ BOOKIE: Final = "127.0.0.1:3181"
 class Standalone:
     """Usable when `open` returns. `on_failed` is told once when the process cannot go on."""
 
-    def __init__(self, broker: Broker, store: MetadataStore, storage: BookieStorage, closing: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        store: MetadataStore,
+        storage: BookieStorage,
+        closing: AsyncExitStack,
+        doors: dict[str, str],
+    ) -> None:
         self.broker = broker
         self.store = store
         self.storage = storage
@@ -50,7 +57,7 @@ class Standalone:
         self.admin: AdminServer | None = None
         self._listener: socket.socket | None = None
         # Where storage and metadata are served to other processes, where that was asked for.
-        self.doors: dict[str, str] = {}
+        self.doors = doors
 
     @classmethod
     async def open(
@@ -66,13 +73,12 @@ class Standalone:
         doors: DoorPorts = NO_DOORS,
     ) -> "Standalone":
         """With metrics there is an HTTP server as well; without, the broker serves its clients alone."""
+        listener = None
         async with AsyncExitStack() as opened:
-            listener = None
             if metrics is not None:
                 listener = take_port(settings.broker)
                 opened.callback(listener.close)
-                http_port = listener.getsockname()[1]
-                settings = replace(settings, broker=replace(settings.broker, http_port=http_port))
+                settings = replace(settings, broker=replace(settings.broker, http_port=listener.getsockname()[1]))
             await disk.make_directory(".")
             lock = await disk.lock("LOCK")
             opened.push_async_callback(lock.release)
@@ -107,8 +113,7 @@ class Standalone:
                 settings.broker, store, managed_ledgers, clock, lambda _, error: on_failed(error), settings.security
             )
             urls = await open_doors(opened, doors, disk, storage, store, settings, tasks)
-            standalone = cls(broker, store, storage, opened.pop_all())
-            standalone.doors = urls
+            standalone = cls(broker, store, storage, opened.pop_all(), urls)
             if metrics is not None:
                 policies = Policies(store, settings.broker, settings.managed_ledger)
                 standalone._closing.callback(policies.close)
