@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from magnetar.config.metadata import MetadataSettings
 from magnetar.metadata.durable_tree import DurableTree
 from magnetar.metadata.embedded import EmbeddedStore
+from magnetar.metadata.etcd import EtcdStore
 from magnetar.metadata.memory import MemoryStore, MemoryTree
 from magnetar.metadata.remote import RemoteStore
 from magnetar.metadata.remote_server import MetadataServer
@@ -25,6 +26,7 @@ from magnetar.metadata.store import Change, MetadataStore, SessionEvent
 from magnetar.metadata.zookeeper import ZooKeeperStore
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.real_disk import RealDisk
+from tests.contracts.etcd_server import etcd_server
 from tests.contracts.zookeeper_server import zookeeper_server
 from tests.simulation.world.metadata_model import MetadataModel, ModelStore
 
@@ -163,6 +165,28 @@ class ZooKeeperPlace(Place):
         end()
 
 
+class EtcdPlace(Place):
+    """A chroot of its own for each test, on one server for all."""
+
+    async def start(self) -> None:
+        self.servers = f"{etcd_server()}/{uuid.uuid4().hex}"
+
+    async def open_session(self) -> MetadataStore:
+        return await EtcdStore.open(
+            self.servers, SystemClock(), MetadataSettings(session_timeout_ms=20_000, reconnect_delay_min_ms=10)
+        )
+
+    async def expire(self, store: MetadataStore) -> None:
+        """etcd revokes the lease, as it would when it has run out."""
+        assert isinstance(store, EtcdStore)
+        events: Seen[SessionEvent] = Seen()
+        end = store.watch_session(events)
+        await store._client.call_lease("revoke", {"ID": str(store._lease.number)})
+        store._lease.doubt()
+        await events.until_holds(SessionEvent.REESTABLISHED)
+        end()
+
+
 class Seen(Generic[T]):
     """A listener that remembers, and on which a test can wait."""
 
@@ -202,5 +226,6 @@ PLACES: dict[str, type[Place]] = {
     "model": ModelPlace,
     "remote": RemotePlace,
     "zookeeper": ZooKeeperPlace,
+    "etcd": EtcdPlace,
 }
 EXPIRING: dict[str, type[Place]] = {name: place for name, place in PLACES.items() if place.expire is not Place.expire}

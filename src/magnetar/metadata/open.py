@@ -14,7 +14,7 @@ from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 
-EXAMPLES = "memory:, embedded:DIR, remote:HOST:PORT, zk:HOST:2181/CHROOT"
+EXAMPLES = "memory:, embedded:DIR, remote:HOST:PORT, zk:HOST:2181/CHROOT, etcd:http://HOST:2379"
 
 
 async def open_store(url: str, *, disk: Disk, clock: WallClock, settings: MetadataSettings) -> MetadataStore:
@@ -34,12 +34,19 @@ async def open_store(url: str, *, disk: Disk, clock: WallClock, settings: Metada
             return await RemoteStore.open(host.strip("[]"), int(port), settings)
         case "zk":
             if not rest:
-                raise BadSetting(f"metadata URL {url!r} names no server: write zk:HOST:2181/CHROOT")
+                raise BadSetting(
+                    f"metadata URL {url!r} names no server: write zk:HOST:2181/CHROOT, etcd:http://HOST:2379"
+                )
             # Imported here: kazoo costs every start a tenth of a second, and most have no ZooKeeper.
             from magnetar.metadata.zookeeper import ZooKeeperStore
 
             return await ZooKeeperStore.open(rest, settings)
-        case "etcd" | "oxia" | "rocksdb":
+        case "etcd":
+            # Imported here: an HTTP client costs every start, and most have no etcd.
+            from magnetar.metadata.etcd import EtcdStore
+
+            return await EtcdStore.open(rest, clock, settings)
+        case "oxia" | "rocksdb":
             raise BadSetting(f"metadata URL {url!r}: {scheme} is not supported by this version; use one of {EXAMPLES}")
         case _:
             raise BadSetting(f"metadata URL {url!r} has no known scheme; use one of {EXAMPLES}")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real etcd server for tests: the one of the system (Debian's package etcd-server), run on loopback.
+
+    python -m tools.etcd install             install it, where apt is there and may be used
+    python -m tools.etcd run PORT DIR        serve on loopback in the foreground
+
+Nothing of it is part of Magnetar; the metadata room's contract suite starts one server per run.
+Carries.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.zookeeper import Missing
+
+PACKAGE = "etcd-server"
+
+
+def install() -> None:
+    """Missing says why it cannot be."""
+    if shutil.which("etcd") is not None:
+        return
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise Missing(f"no etcd: install the package {PACKAGE}, or put etcd 3.4 or newer on the PATH")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for line in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", PACKAGE]):
+        done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+        if done.returncode and line[1] == "install":
+            raise Missing(f"{PACKAGE} could not be installed: {done.stderr[-300:]}")
+
+
+def command(port: int, peer_port: int, directory: Path) -> list[str]:
+    """The command line of a server on loopback that forgets with its directory."""
+    install()
+    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+    return [
+        "etcd",
+        "--name=test",
+        f"--data-dir={directory}/data",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=test={peer}",
+        "--log-level=error",
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["install"]:
+            install()
+            return 0
+        case ["run", port, directory]:
+            Path(directory).mkdir(parents=True, exist_ok=True)
+            return subprocess.run(command(int(port), int(port) + 1, Path(directory)), check=False).returncode
+    sys.stderr.write(__doc__ or "")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
