@@ -39,7 +39,7 @@ def test_a_scheme_chooses_the_store(url: str, kind: type[MetadataStore]) -> None
         ("ftp:x", "no known scheme"),
         ("embedded:", "names no directory"),
         ("zk:", "names no server"),
-        ("etcd:http://h:2379", "etcd is not supported by this version"),
+        ("etcd:h:2379", "names no server: write etcd:http://HOST:2379"),
         ("oxia://h:6648", "oxia is not supported by this version"),
     ],
 )
