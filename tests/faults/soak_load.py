@@ -17,7 +17,7 @@ from magnetar.blocking import Client as OwnClient
 from magnetar.errors import MagnetarError
 
 TOPIC = "persistent://public/default/soak"
-_QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal)
+_QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 _KEYS = 16
 _RECEIVE_MS = 500
 _IN_FLIGHT_MAX = 200

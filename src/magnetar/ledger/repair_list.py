@@ -46,12 +46,14 @@ class Mark(NamedTuple):
 
 
 class RepairList:
-    __slots__ = ("_clock", "_owner", "_store")
+    __slots__ = ("_clock", "_locked", "_owner", "_store")
 
     def __init__(self, store: MetadataStore, clock: WallClock, owner: str) -> None:
         self._store = store
         self._clock = clock
         self._owner = owner
+        # The ledgers that workers of this process hold the lock of, as far as they know.
+        self._locked: set[int] = set()
 
     async def prepare(self) -> None:
         with contextlib.suppress(BadVersion):
@@ -119,15 +121,25 @@ class RepairList:
     # --- locks --------------------------------------------------------------------------------
 
     async def lock(self, ledger_id: int) -> bool:
-        """Whether this worker may repair the ledger now. The lock ends with `unlock` or with the session."""
+        """Whether this worker may repair the ledger now. The lock ends with `unlock` or with the session.
+
+        A lock in our name that nobody here holds is ours too: the answer to an earlier attempt was lost, or the attempt
+        to let go of it. It would stay as long as the session, and keep everybody from the ledger.
+        """
+        path = repair_lock_path(ledger_id)
         try:
-            path = repair_lock_path(ledger_id)
             await self._store.put(path, self._lock_value(), expected_version=MUST_NOT_EXIST, ephemeral=True)
         except BadVersion:
-            return False
+            held = await self._store.get(path)
+            if held is None or held.value != self._lock_value() or ledger_id in self._locked:
+                return False
+        self._locked.add(ledger_id)
         return True
 
     async def unlock(self, ledger_id: int) -> None:
+        if ledger_id not in self._locked:
+            return
+        self._locked.remove(ledger_id)
         path = repair_lock_path(ledger_id)
         with contextlib.suppress(MetadataError):
             # After a lost session the lock may be another worker's by now.

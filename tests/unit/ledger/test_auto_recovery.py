@@ -413,6 +413,27 @@ def test_two_workers_at_once_agree_on_the_record() -> None:
         asyncio.run(scenario(seed))
 
 
+def test_a_lock_whose_answer_was_lost_keeps_nobody_from_the_ledger() -> None:
+    """Simulation, storage seed 300927: the store took the lock, and its owner never learnt of it."""
+
+    async def scenario() -> None:
+        world = RepairWorld(3)
+        async with world.recovery() as one, world.recovery("worker:2") as two:
+            path = repair_lock_path(7)
+            assert await one.repairs.lock(7)
+            taken = await world.tree.open_session().get(path)
+            assert taken is not None
+            await one.repairs.unlock(7)
+            await world.tree.open_session().put(path, taken.value, ephemeral=True)
+            assert not await two.repairs.lock(7), "it has an owner"
+            assert await one.repairs.lock(7), "who may take it"
+            assert not await one.repairs.lock(7), "for one of its workers"
+            await one.repairs.unlock(7)
+            assert await two.repairs.lock(7)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.feature("F-AR-11", "F-AR-12")
 def test_decommissioning_empties_a_stopped_bookie_and_forgets_it() -> None:
     async def scenario() -> None:
