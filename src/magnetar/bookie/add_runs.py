@@ -33,14 +33,17 @@ class AddRuns:
         else:
             self._begin(listener, entry_id, entry_id)
 
+    def add_all(self, listener: AddListener, first: int, last: int) -> None:
+        run = self._newest.get(listener)
+        if run is not None and run[1] + 1 == first:
+            run[1] = last
+        else:
+            self._begin(listener, first, last)
+
     def join(self, later: "AddRuns") -> None:
         """Take over the runs of a later group; where one continues ours, the two become one."""
         for listener, (first, last) in later._runs:
-            run = self._newest.get(listener)
-            if run is not None and run[1] + 1 == first:
-                run[1] = last
-            else:
-                self._begin(listener, first, last)
+            self.add_all(listener, first, last)
 
     def tell(self, bookie: str, code: int) -> None:
         for listener, (first, last) in self._runs:

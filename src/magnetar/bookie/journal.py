@@ -10,7 +10,7 @@ Carries.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from google_crc32c import extend
@@ -152,6 +152,28 @@ class Journal:
         held = self._batch_bytes = self._batch_bytes + length
         if held >= _PIECE_BYTES or len(batch) >= 2 * self._piece_records_max:
             self._submit()
+
+    def append_entries(self, entries: Sequence[bytes], first: int, listener: AddListener) -> None:
+        """The same for consecutive entries, from this id on."""
+        seed, synced = self._seed, self.synced
+        for entry_id, entry in enumerate(entries, first):
+            batch = self._batch
+            if not batch:
+                self._loop.call_soon(self._submit)
+            length = len(entry)
+            head = _header_pack(RECORD_MAGIC, self._offset, synced, _ENTRY, length) + entry
+            batch.append(head)
+            batch.append(_checksum_pack(extend(seed, head)))
+            length += RECORD_OVERHEAD_BYTES
+            self._offset += length
+            self._batch_bytes += length
+            if self._batch_bytes >= _PIECE_BYTES:
+                self._runs.add_all(listener, first, entry_id)
+                first = entry_id + 1
+                self._submit()
+                seed = self._seed
+        if entries and first <= entry_id:
+            self._runs.add_all(listener, first, entry_id)
 
     def append(self, kind: RecordKind, payload: bytes) -> None:
         """Append a record that nobody waits for by itself: what follows it is durable only together with it."""

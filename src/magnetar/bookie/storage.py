@@ -9,7 +9,7 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import Final
@@ -199,6 +199,35 @@ class BookieStorage:
             self._waits.wake(ledger_id)
         if held >= self._half_bytes_max:
             self._cycle.on_active_full()
+
+    def add_run(
+        self, ledger_id: int, first: int, entries: Sequence[bytes], master_key: bytes, listener: AddListener
+    ) -> None:
+        """As `add` for consecutive entries, from this id on."""
+        state = self._states.get(ledger_id)
+        if (
+            state is None
+            or self._careful.needed
+            or not state.open_to_adds
+            or state.master_key != master_key
+            or not self._are_ordinary(entries, ledger_id, first)
+        ):
+            for entry_id, entry in enumerate(entries, first):
+                self.add(ledger_id, entry_id, entry, master_key, listener)
+            return
+        held = self._caches.active.put_run(ledger_id, first, entries)
+        journals = self._journals
+        journals[ledger_id % len(journals)].append_entries(entries, first, listener)
+        if self._waits:
+            self._waits.wake(ledger_id)
+        if held >= self._half_bytes_max:
+            self._cycle.on_active_full()
+
+    def _are_ordinary(self, entries: Sequence[bytes], ledger_id: int, first: int) -> bool:
+        """Whether these are packed entries of that ledger, from that id on, and of allowed sizes."""
+        sizes = range(METADATA_BYTES, self._entry_bytes_max + 1)
+        packed = enumerate(entries, first)
+        return all([len(entry) in sizes and _ids_of(entry) == (ledger_id, entry_id) for entry_id, entry in packed])
 
     def _store(self, add: HeldAdd) -> None:
         """The same for an add that was looked at with care."""

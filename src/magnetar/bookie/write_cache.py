@@ -6,7 +6,7 @@ it holds; never refuses and never writes.
 Decides.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 # What an entry costs beside its bytes: the bytes object, its id, and its share of the ledger's table.
@@ -31,6 +31,21 @@ class WriteCache:
         entries[entry_id] = entry
         self.entries += 1
         held = self.bytes_held = self.bytes_held + len(entry) + ENTRY_OVERHEAD_BYTES
+        return held
+
+    def put_run(self, ledger_id: int, first: int, entries: Sequence[bytes]) -> int:
+        """The same for consecutive entries, from this id on."""
+        ids = range(first, first + len(entries))
+        present = self._ledgers.get(ledger_id)
+        if present is None:
+            present = self._ledgers[ledger_id] = {}
+        elif not present.keys().isdisjoint(ids):
+            for entry_id, entry in zip(ids, entries, strict=True):
+                self.put(ledger_id, entry_id, entry)
+            return self.bytes_held
+        present.update(zip(ids, entries, strict=True))
+        self.entries += len(entries)
+        held = self.bytes_held = self.bytes_held + sum(map(len, entries)) + ENTRY_OVERHEAD_BYTES * len(entries)
         return held
 
     def find(self, ledger_id: int, entry_id: int) -> bytes | None:

@@ -25,7 +25,7 @@ from magnetar.broker.policy_upkeep import PolicyUpkeep
 from magnetar.broker.publish_budget import PublishBudget
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.storage import SchemaStorage
-from magnetar.broker.session.produce import on_send
+from magnetar.broker.session.produce import on_sends
 from magnetar.broker.session.session import Session
 from magnetar.broker.session.table import SERVED
 from magnetar.broker.topics import Topics
@@ -167,7 +167,7 @@ class Broker:
             connection.close()
         tasks = Tasks(f"session {connection.peer}", self._on_crash, tasks_max=self.settings.session_requests_max)
         self._connections[connection] = tasks
-        return Session(self, connection, tasks, SERVED, on_send)
+        return Session(self, connection, tasks, SERVED, on_sends)
 
     def _on_connection_closed(self, connection: Connection) -> None:
         tasks = self._connections.pop(connection, None)

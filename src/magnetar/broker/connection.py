@@ -71,10 +71,8 @@ class Connection(asyncio.Protocol):
         self._heard = True
         if self._answer_waiters:
             self._tell_answer()
-        session = self._session
         try:
-            for command, body in self._cutter.feed(data):
-                session.on_frame(command, body)
+            self._session.on_frames(self._cutter.feed(data))
             if self._cutter.fault is not None:
                 raise self._cutter.fault
         except PeerFault as error:

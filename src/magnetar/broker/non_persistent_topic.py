@@ -14,7 +14,7 @@ from magnetar.broker.consumer import Delivery
 from magnetar.broker.deduplication import NO_SEQUENCE
 from magnetar.broker.entry_facts import FactsTable, parse_facts, with_key
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
-from magnetar.broker.producer import Producer
+from magnetar.broker.producer import Producer, Send
 from magnetar.broker.topic_producers import TopicProducers
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import BadPayload, MessageTooLarge, NotSupported, ServiceNotReady, SubscriptionNotFound
@@ -98,6 +98,10 @@ class NonPersistentTopic:
         if self.subscriptions and not is_marker:
             self._pass_on(Entry(_NO_LEDGER, entry_id, memoryview(payload)))
         producer.link.send_receipts(producer, [(sequence_id, highest_sequence_id)], _NO_LEDGER, entry_id, size)
+
+    def publish_run(self, producer: Producer, run: list[Send]) -> bool:
+        """Nothing is gained by taking several at once where nothing is stored."""
+        return False
 
     # --- subscriptions ------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ Carries.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from magnetar.broker.access import ProducerAccess
@@ -27,9 +28,10 @@ from magnetar.broker.dispatch_rates import DispatchRates
 from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.broker.policies.topic_settings import topic_settings
 from magnetar.broker.policies.values import DispatchRate, InactivityMode
-from magnetar.broker.producer import Producer
+from magnetar.broker.producer import Producer, Send
 from magnetar.broker.publish_rates import PublishRates
 from magnetar.broker.rate_limit import CallLimiter, Rate
+from magnetar.broker.send_run import ready_run
 from magnetar.broker.stored_message import stored_index
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic_producers import TopicProducers
@@ -250,6 +252,22 @@ class Topic:
                 state.tracker.on_producer_removed(identity.name, self._clock.now_ms())
         if self.publish_rates.is_limited:
             self._limit(producer, messages, size)
+
+    def publish_run(self, producer: Producer, run: list[Send]) -> bool:
+        """As `publish` for entries that came together; False, and nothing is taken, where each must be looked at."""
+        settings = self._settings
+        if self._deduplication is not None or self._closing is not None or settings.delayed_delivery_delay_max_ms > 0:
+            return False
+        prefix = partial(self._prefixes.encode, self._clock.now_ms())
+        ready = ready_run(producer, run, settings.message_bytes_max, self.last_index, prefix)
+        if ready is None or not self.managed_ledger.append_run(ready.entries, ready.last_index - self.last_index):
+            return False
+        messages, self.last_index = ready.last_index - self.last_index, ready.last_index
+        self._answers.waiting += ready.waiting
+        producer.pending += len(run)
+        if self.publish_rates.is_limited:
+            self._limit(producer, messages, ready.size)
+        return True
 
     def hold_producers(self, reason: QuotaExceeded) -> None:
         """No producer is let in until `hold` is None again; those that are there must come again."""

@@ -10,6 +10,7 @@ Decides.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 NO_ANSWER: Final = -1
@@ -46,6 +47,13 @@ class BookieChannel(ABC):
         recovery: bool = False,
     ) -> None:
         """Send one entry; never waits. The reply comes to the listener, later, also for what fails at once."""
+
+    def add_run(
+        self, ledger_id: int, first: int, entries: Sequence[bytes], master_key: bytes, listener: AddListener
+    ) -> None:
+        """Send consecutive entries, from this id on; as `add` for each."""
+        for entry_id, entry in enumerate(entries, first):
+            self.add(ledger_id, entry_id, entry, master_key, listener)
 
     @abstractmethod
     async def read(self, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None) -> bytes:

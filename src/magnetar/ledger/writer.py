@@ -60,6 +60,7 @@ class LedgerWriter:
         "_silence_mark",
         "_silence_timer",
         "_single_add",
+        "_single_add_run",
         "_told_lac",
         "_window",
         "is_over",
@@ -125,6 +126,26 @@ class LedgerWriter:
             for member in window.quorum.write_set(entry_id):
                 self._adds[member](self.ledger_id, entry_id, entry, self._master_key, self)
         return entry
+
+    def append_run(self, entries: Sequence[Sequence[Buffer]]) -> list[bytes]:
+        """As append for entries that came together; the last one's id is last_add_pushed."""
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
+        first = self.last_add_pushed + 1
+        window = self._window
+        packed, self.length = self._packer.pack_run(first, window.confirmed, self.length, entries)
+        self.last_add_pushed = window.pushed = first + len(packed) - 1
+        self._pending += packed
+        self.pending_bytes += sum(map(len, packed))
+        if self._silence_timer is None:
+            self._watch_silence()
+        if self._is_single:
+            self._single_add_run(self.ledger_id, first, packed, self._master_key, self)
+        else:
+            for entry_id, entry in enumerate(packed, first):
+                for member in window.quorum.write_set(entry_id):
+                    self._adds[member](self.ledger_id, entry_id, entry, self._master_key, self)
+        return packed
 
     def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
         member = self._members.get(bookie)
@@ -234,8 +255,10 @@ class LedgerWriter:
 
     def _adopt_ensemble(self, ensemble: tuple[str, ...]) -> None:
         self._members = {bookie: i for i, bookie in enumerate(ensemble)}
-        self._adds = [self._parts.channels(bookie).add for bookie in ensemble]
-        self._single_add = self._adds[0]
+        channels = [self._parts.channels(bookie) for bookie in ensemble]
+        self._adds = [channel.add for channel in channels]
+        self._single_add = channels[0].add
+        self._single_add_run = channels[0].add_run
         self._is_single = len(ensemble) == 1
 
     def _tell_confirmed(self) -> None:

@@ -106,6 +106,20 @@ class Appender:
                     self._on_full()
         self.messages_appended += messages
 
+    def append_run(self, entries: Sequence[Sequence[Buffer]], messages: int) -> bool:
+        """Take several entries at once while there is a ledger with room for them; else False, and nothing is taken."""
+        writer = self._writer
+        current = self._current
+        if writer is None or current is None or writer.last_add_pushed + len(entries) >= self._full_at:
+            return False
+        try:
+            packed = writer.append_run(entries)
+        except MagnetarError:
+            return False
+        current.tail.entries += packed
+        self.messages_appended += messages
+        return True
+
     def on_confirmed(self, writer: LedgerWriter, entry_id: int) -> None:
         current = self._current
         if self._previous is None and current is not None and writer is current.writer:

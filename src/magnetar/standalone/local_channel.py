@@ -12,8 +12,9 @@ class LocalBookieChannel(BookieChannel):
     def __init__(self, storage: BookieStorage) -> None:
         self.bookie = storage.bookie
         self._storage = storage
-        # The hot call goes straight to the storage.
+        # The hot calls go straight to the storage.
         self.add = storage.add  # type: ignore[method-assign]
+        self.add_run = storage.add_run  # type: ignore[method-assign]
 
     def add(
         self,

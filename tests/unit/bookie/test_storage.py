@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from magnetar.config.bookie import BookieSettings
 from magnetar.errors import (
     EntryUnknown,
     NoSuchEntry,
@@ -83,6 +84,37 @@ def test_one_sync_answers_many_adds_in_one_call_per_listener() -> None:
             assert len(syncs) == 1
             assert one.calls == [(1, 100, OK)]
             assert two.calls == [(1, 100, OK)]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("settings", [SMALL, ROOMY], ids=["over many files", "in one piece"])
+def test_a_run_is_stored_as_its_entries_one_by_one(settings: BookieSettings) -> None:
+    async def scenario() -> None:
+        disk = SimulatedDisk()
+        bodies = {entry_id: bytes([entry_id]) * (entry_id * 7 % 900) for entry_id in range(120)}
+        entries = [packed(1, entry_id, body) for entry_id, body in bodies.items()]
+        async with bench(disk, settings) as storage:
+            answers = Answers()
+            # The first run begins the ledger; the second meets it; the third brings what is there again.
+            for first, until in ((0, 40), (40, 119), (100, 120)):
+                storage.add_run(1, first, entries[first:until], KEY, answers)
+            await answers.until(139)
+            assert set(answers.codes.values()) == {OK}
+        async with bench(disk, settings) as storage:
+            assert [await storage.read(1, entry_id) for entry_id in bodies] == entries
+
+    run(scenario())
+
+
+def test_a_malformed_entry_in_a_run_is_refused_alone() -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk()) as storage:
+            await add_all(storage, 1, range(1))
+            answers = Answers()
+            storage.add_run(1, 1, [packed(1, 1), packed(2, 2), packed(1, 3)], KEY, answers)
+            await answers.until(3)
+            assert answers.codes == {1: OK, 2: BAD_REQUEST, 3: OK}
 
     run(scenario())
 

@@ -63,3 +63,15 @@ def test_entries_are_found_from_add_to_flush() -> None:
     caches.flushed()
     assert caches.find(1, 0) is None
     assert caches.last_entry_id(1) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6), st.lists(st.binary(max_size=9), max_size=4))))
+def test_a_run_is_held_as_its_entries_one_by_one(runs: list[tuple[int, int, list[bytes]]]) -> None:
+    cache, twin = WriteCache(), WriteCache()
+    for ledger_id, first, run in runs:
+        held = cache.put_run(ledger_id, first, run)
+        for entry_id, entry in enumerate(run, first):
+            twin.put(ledger_id, entry_id, entry)
+        cache.check()
+        assert held == cache.bytes_held == twin.bytes_held
+        assert list(cache.in_order()) == list(twin.in_order())

@@ -57,8 +57,8 @@ class Frames:
         self.woken = 0
         self.lost = False
 
-    def on_frame(self, command: bytes, body: bytes) -> None:
-        self.commands.append(command)
+    def on_frames(self, frames: list[tuple[bytes, bytes]]) -> None:
+        self.commands += [command for command, _ in frames]
 
     def on_writable(self) -> None:
         self.woken += 1

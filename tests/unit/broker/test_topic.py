@@ -79,6 +79,57 @@ def test_receipts_come_in_order_and_indexes_are_dense_over_owners() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("entries_max", [7, 50_000])
+def test_a_run_is_stored_as_its_messages_one_by_one(entries_max: int) -> None:
+    async def main() -> None:
+        brokers = Brokers(ledger_entries_max=entries_max, rollover_age_min_ms=0)
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        number, taken = 0, []
+        for size in (2, 3, 5, 20, 1):
+            sends = [(number + i, 0, 1 + i % 3, body_of("p", number + i)) for i in range(size)]
+            if topic.publish_run(producer, sends):
+                taken.append(size)
+            else:
+                for sequence_id, highest, messages, body in sends:
+                    topic.publish(producer, sequence_id, highest, messages, body)
+            number += size
+        await client.until_answers(number)
+        assert client.answers == [("stored", sequence_id) for sequence_id in range(number)]
+        assert (5 in taken) == (entries_max > 10), "a run that would fill the ledger is not taken as one"
+        assert await stored(topic) == [("p", sequence_id) for sequence_id in range(number)]
+        assert topic.messages_in == topic.last_index + 1
+        assert producer.pending == 0
+        await brokers.stop()
+
+    run(main())
+
+
+def test_what_must_be_looked_at_is_not_taken_as_a_run() -> None:
+    async def main() -> None:
+        for settings, messages, size in (
+            (DEDUPLICATED, 1, 0),
+            (BrokerSettings(delayed_delivery_delay_max_ms=1_000), 1, 0),
+            (BrokerSettings(message_bytes_max=1_000), 1, 1_000),
+            (BrokerSettings(), 0, 0),
+        ):
+            brokers = Brokers(settings)
+            await brokers.start()
+            topic = await brokers.topic()
+            producer = producer_of(Client())
+            await topic.add_producer(producer)
+            run_of_two = [(0, 0, 1, body_of()), (1, 0, messages, body_of() + bytes(size))]
+            assert not topic.publish_run(producer, run_of_two)
+            assert topic.last_index == -1
+            assert producer.pending == 0
+            await brokers.stop()
+
+    run(main())
+
+
 def test_bad_entries_are_refused_and_take_nothing() -> None:
     async def main() -> None:
         brokers = Brokers(BrokerSettings(message_bytes_max=1_000))

@@ -28,6 +28,7 @@ from magnetar.runtime.tasks import Tasks
 from magnetar.wire import commands
 from magnetar.wire.commands import Sender, Since
 from magnetar.wire.error_codes import codes_of
+from magnetar.wire.frame import Frame
 from magnetar.wire.hot import MessageEncoder, ReceiptEncoder
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
@@ -98,7 +99,7 @@ class Session:
         connection: "Connection",
         tasks: Tasks,
         table: Mapping[int, Serving],
-        on_send: Callable[["Session", bytes, bytes], None],
+        on_sends: Callable[["Session", list[Frame]], None],
     ) -> None:
         self.broker = broker
         self.connection = connection
@@ -122,18 +123,30 @@ class Session:
         self.shows_broker_metadata = False
         self._tasks = tasks
         self._table = table
-        self._on_send = on_send
+        self._on_sends = on_sends
 
     @property
     def host(self) -> str:
         """The address that the client comes from."""
         return self.connection.peer.rpartition(":")[0]
 
-    def on_frame(self, command_bytes: bytes, body: bytes) -> None:
-        """Serve one command. PeerFault when the peer broke the protocol."""
-        if body:
-            self._on_send(self, command_bytes, body)
-            return
+    def on_frames(self, frames: list[Frame]) -> None:
+        """Serve commands in their order, messages that follow each other as one run. PeerFault when the peer broke the
+        protocol; what came before that is served.
+        """
+        sends: list[Frame] = []
+        for frame in frames:
+            if frame[1]:
+                sends.append(frame)
+                continue
+            if sends:
+                self._on_sends(self, sends)
+                sends = []
+            self._on_command(frame[0])
+        if sends:
+            self._on_sends(self, sends)
+
+    def _on_command(self, command_bytes: bytes) -> None:
         command = commands.parse(command_bytes, Sender.CLIENT)
         if not self.is_connected and command.type != pb.BaseCommand.CONNECT:
             raise BadCommand(f"{commands.name_of(command)} came before CONNECT")

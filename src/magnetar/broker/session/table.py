@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SERVED: every command that this broker serves, and who serves it.
 
-SEND is the one command with a body, and goes straight to `produce.on_send`; without a body it comes here. A command
+SEND is the one command with a body, and goes straight to `produce.on_sends`; without a body it comes here. A command
 of the protocol that a client may send and that is not here gets the refusal its client waits for.
 Decides.
 """

@@ -84,6 +84,25 @@ class EntryPacker:
             checksum = extend(checksum, part if type(part) is bytes else bytes(part))
         return b"".join((metadata, checksum.to_bytes(4, "big"), *parts))
 
+    def pack_run(
+        self, first: int, last_add_confirmed: int, length: int, entries: Sequence[Sequence[Buffer]]
+    ) -> tuple[list[bytes], int]:
+        """Consecutive entries, from this id on, in a ledger that had this length before them; and the length after."""
+        packed: list[bytes] = []
+        ledger_id, plain = self._ledger_id, self._is_crc32c
+        for entry_id, parts in enumerate(entries, first):
+            for part in parts:
+                length += len(part)
+            if plain and len(parts) == 2 and type(parts[0]) is bytes is type(parts[1]):
+                # What a broker appends: a short front and the message.
+                front, message = parts
+                metadata = _METADATA.pack(ledger_id, entry_id, last_add_confirmed, length)
+                checksum = extend(extend(0, metadata + front), message)
+                packed.append(b"".join((metadata, checksum.to_bytes(4, "big"), front, message)))
+            else:
+                packed.append(self.pack(entry_id, last_add_confirmed, length, parts))
+        return packed, length
+
     def unpack(self, entry: Buffer, entry_id: int | None) -> memoryview:
         """The body, once the digest, the ledger and (unless None) the entry are what they must be.
 

@@ -135,3 +135,15 @@ def test_a_wrong_password_is_noticed_by_the_keyed_digest() -> None:
     entry = EntryPacker(9, DigestType.HMAC, b"right").pack(4, 3, 10, [BODY])
     with pytest.raises(DigestMismatch):
         EntryPacker(9, DigestType.HMAC, b"wrong").unpack(entry, 4)
+
+
+@given(TYPES, st.lists(st.lists(st.binary(max_size=9), min_size=1, max_size=3), max_size=5), st.booleans())
+def test_a_run_is_packed_as_its_entries_one_by_one(kind: DigestType, bodies: list[list[bytes]], viewed: bool) -> None:
+    packer = EntryPacker(LEDGER_ID, kind, b"secret")
+    entries = [[memoryview(part) if viewed else part for part in parts] for parts in bodies]
+    length = 4_096
+    expected = []
+    for entry_id, parts in enumerate(entries, 77):
+        length += sum(map(len, parts))
+        expected.append(packer.pack(entry_id, 75, length, parts))
+    assert packer.pack_run(77, 75, 4_096, entries) == (expected, length)
