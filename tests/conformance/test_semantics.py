@@ -373,3 +373,31 @@ def test_a_producer_that_offers_twice_its_rate_is_held_to_it(
     assert asked(admin, f"{path_of(name)}/stats")["msgInCounter"] < 200
     producer.flush()
     assert asked(admin, f"{path_of(name)}/stats")["msgInCounter"] == 200
+
+
+@pytest.mark.feature("F-RET-10")
+def test_the_backlog_in_messages_is_exact_with_batches_holes_and_parts_of_them(
+    standalone: StandaloneProcess, client: pulsar.Client, admin: httpx.Client, name: str, eventually: Eventually
+) -> None:
+    """`msgBacklog` counts entries, as Pulsar's does; `backlogMessages` counts messages."""
+    consumer = client.subscribe(name, "s", SHARED, batch_index_ack_enabled=True)
+    producer = client.create_producer(name, batching_enabled=True, batching_max_publish_delay_ms=50)
+    for number in range(40):
+        producer.send_async(b"%d" % number, None)
+    producer.flush()
+    for number in range(10):
+        producer.send(b"single-%d" % number)
+    got = [consumer.receive(WAIT_MS) for _ in range(50)]
+    for message in got[5:17] + got[44:]:
+        consumer.acknowledge(message)
+
+    def backlog() -> tuple[int, int]:
+        stats = asked(admin, f"{path_of(name)}/stats")["subscriptions"]["s"]
+        return stats["backlogMessages"], stats["msgBacklog"]
+
+    eventually(lambda: backlog()[0] == 32)
+    assert backlog()[1] < 32, "batches are one entry each"
+    told(admin, "PUT", f"{path_of(name)}/unload")
+    assert backlog()[0] == 32, "saved with the cursor"
+    consumer.seek(pulsar.MessageId.earliest)
+    eventually(lambda: backlog()[0] == 50)

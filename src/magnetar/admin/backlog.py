@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backlogs counted exactly: in messages, not in entries, by reading what has to be read and not more.
+"""Backlogs counted exactly: in messages, not in entries.
 
-Without holes two entries tell: the index of the last message and that before the first. With holes every entry of the
-backlog is looked at, in slices, up to a limit.
+A subscription knows its own as long as memory can tell. When it does not (after a seek, or when another broker had the
+topic), it is counted once by reading what has to be read and not more: without holes two entries tell, the number of
+the last message and that before the first; with holes every entry of the backlog is looked at, in slices, up to a
+limit.
 Carries.
 """
 
@@ -51,6 +53,19 @@ async def counted_backlog(subscription: Subscription, start: Position, entries_m
 
 async def backlog_messages(subscription: Subscription, entries_max: int) -> int | None:
     """How many messages wait; None when that cannot be told within the limit."""
+    known = subscription.backlog_messages()
+    if known is not None:
+        return known
+    state = subscription.cursor.state
+    before = state.changes, subscription.managed_ledger.last_confirmed, subscription.stored_index
+    counted = await _counted(subscription, entries_max)
+    after = state.changes, subscription.managed_ledger.last_confirmed, subscription.stored_index
+    if counted is not None and before == after:
+        subscription.on_counted(counted, subscription.stored_index)
+    return counted
+
+
+async def _counted(subscription: Subscription, entries_max: int) -> int | None:
     ledger, cursor = subscription.managed_ledger, subscription.cursor
     backlog = cursor.backlog_entries()
     if not backlog:

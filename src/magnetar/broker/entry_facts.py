@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Final
 
 from magnetar.errors import BadFrame
+from magnetar.ids import Position
 from magnetar.managed_ledger.entry import Entry
 from magnetar.wire import broker_entry, message
 from magnetar.wire.key_hash import murmur3_32
@@ -65,6 +66,10 @@ class FactsTable:
                     del self._facts[oldest]
             self._facts[key] = facts
         return facts
+
+    def known(self, position: Position) -> EntryFacts | None:
+        """The facts of an entry that was looked at lately."""
+        return self._facts.get(position.ledger_id << 32 | position.entry_id)
 
     def keyed(self, entry: Entry) -> EntryFacts:
         """The facts with the slot of the entry's key, from 0 to HASH_SLOTS - 1."""

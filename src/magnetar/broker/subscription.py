@@ -6,7 +6,7 @@ moves the cursor for a seek. It never stores a message and never knows the proto
 Carries.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.broker.dispatch.single_active import ExclusiveDispatcher, FailoverDispatcher
 from magnetar.broker.dispatch.spread import new_spread
 from magnetar.broker.dispatch.unsaved_acks import UnsavedAcks
+from magnetar.broker.entry_lookups import EntryLookups
 from magnetar.broker.stored_message import publish_time_ms
 from magnetar.errors import ConsumerBusy, NotSupported, ServiceNotReady
 from magnetar.ids import EARLIEST, LATEST, Position
@@ -63,6 +64,8 @@ class Subscription:
         self.entries_expired = 0
         # When a consumer was last here, or the topic was loaded.
         self.active_ms = parts.clock.now_ms()
+        # The number of the topic's last durable message.
+        self._stored_index: Callable[[], int] | None = None
         self._managed_ledger = managed_ledger
         self._parts = parts
         self._partition = partition
@@ -176,6 +179,30 @@ class Subscription:
         if self.dispatcher.redeliver(consumer, positions):
             self.pump.rewind()
         self.pump.wake()
+
+    def count_messages(self, lookups: EntryLookups, stored_index: Callable[[], int]) -> None:
+        """Keep the backlog in messages from now on."""
+        self._stored_index = stored_index
+        self.cursor.count_messages(lookups.size_of, lookups.number_of)
+
+    def backlog_messages(self) -> int | None:
+        """Messages that are not acknowledged, without counting; None until `on_counted` when memory cannot tell."""
+        tally, stored_index = self.cursor.state.tally, self._stored_index
+        if tally is None or stored_index is None:
+            return None
+        if not self.cursor.backlog_entries():
+            tally.acked = stored_index() + 1
+        return None if tally.acked is None else stored_index() + 1 - tally.acked
+
+    @property
+    def stored_index(self) -> int:
+        """The number of the topic's last durable message; -1 where nobody tells."""
+        return -1 if self._stored_index is None else self._stored_index()
+
+    def on_counted(self, messages: int, stored_index: int) -> None:
+        """Somebody counted so many unacknowledged messages up to that number, and no ack came between."""
+        if self.cursor.state.tally is not None:
+            self.cursor.state.tally.acked = stored_index + 1 - messages
 
     # --- moving the cursor ------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from magnetar.broker.deduplication_cursor import DeduplicationCursor, identity_o
 from magnetar.broker.delayed.delay_limit import check_delay
 from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
 from magnetar.broker.dispatch_rates import DispatchRates
+from magnetar.broker.entry_lookups import EntryLookups
 from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.broker.policies.topic_settings import topic_settings
 from magnetar.broker.policies.values import DispatchRate, InactivityMode
@@ -86,7 +87,9 @@ class Topic:
     ) -> None:
         self.name = name
         self.subscriptions: dict[str, Subscription] = {}
+        # The number of the last message that was taken, and of the last that is durable.
         self.last_index = -1
+        self.stored_index = -1
         self.messages_in = 0
         self.bytes_in = 0
         self._settings = settings
@@ -139,7 +142,7 @@ class Topic:
         """
         self.managed_ledger = managed_ledger
         self.compaction = TopicCompaction(str(self.name), managed_ledger, self._settings, self._tasks)
-        self.last_index = await self._stored_index()
+        self.last_index = self.stored_index = await self._stored_index()
         epoch = managed_ledger.properties.get(EPOCH_PROPERTY, "")
         self._producers.access.epoch = int(epoch) if epoch.lstrip("-").isdigit() else None
         await self.set_deduplication(deduplicate)
@@ -284,6 +287,7 @@ class Topic:
             self._deduplication.on_persisted(last_entry - first_entry + 1, Position(ledger_id, last_entry))
         messages, size = self._answers.on_persisted(ledger_id, first_entry, last_entry)
         self.messages_in += messages
+        self.stored_index += messages
         self.bytes_in += size
         if self.subscriptions and not self._wake_scheduled:
             self._wake_scheduled = True
@@ -484,6 +488,8 @@ class Topic:
             self._dispatch,
             partition=self.name.partition_index,
         )
+        lookups = EntryLookups(self.managed_ledger, self._dispatch.memory.facts)
+        subscription.count_messages(lookups, lambda: self.stored_index)
         self.subscriptions[name] = subscription
         self.dispatch_rates.apply(subscription)
         return subscription

@@ -17,6 +17,7 @@ from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.managed_ledger.cursor_state import CursorState, words_of
 from magnetar.managed_ledger.cursor_store import CursorStore
 from magnetar.managed_ledger.ledger_record import refuse_own
+from magnetar.managed_ledger.message_tally import Lookup, MessageTally, restored
 from magnetar.managed_ledger.parts import LogParts
 
 _log = logging.getLogger(__name__)
@@ -109,6 +110,10 @@ class Cursor:
         if not self._scheduled:
             self._schedule()
         return moved
+
+    def count_messages(self, size_of: Lookup, number_of: Lookup) -> None:
+        """Count acknowledged messages from now on; from what was saved, or once somebody has counted."""
+        self.state.tally = MessageTally(size_of, number_of, restored(self.properties, self.state.fits))
 
     # --- places -------------------------------------------------------------------------------
 
@@ -243,7 +248,10 @@ class Cursor:
 
     def _snapshot(self) -> tuple[CursorSnapshot, int]:
         state = self.state
-        return CursorSnapshot(state.mark_delete, state.acked, state.batches, self.properties), state.changes
+        properties = self.properties
+        if state.tally is not None:
+            properties = {**properties, **state.tally.saved(state.fits)}
+        return CursorSnapshot(state.mark_delete, state.acked, state.batches, properties), state.changes
 
     async def _save(self) -> None:
         store = self._store

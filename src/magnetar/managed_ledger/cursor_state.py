@@ -20,6 +20,7 @@ from magnetar.errors import BadPosition
 from magnetar.ids import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.acked_entries import AckedEntries
 from magnetar.managed_ledger.ledger_list import LedgerList
+from magnetar.managed_ledger.message_tally import HOLES_MAX, MessageTally
 
 _WORD: Final = 2**64 - 1
 
@@ -42,7 +43,7 @@ def words_of(bits: int) -> list[int]:
 
 
 class CursorState:
-    __slots__ = ("_batches", "_ledgers", "_mark_ordinal", "acked", "changes", "mark_delete", "read_position")
+    __slots__ = ("_batches", "_ledgers", "_mark_ordinal", "acked", "changes", "mark_delete", "read_position", "tally")
 
     def __init__(self, ledgers: LedgerList, mark_delete: Position) -> None:
         self._ledgers = ledgers
@@ -54,6 +55,8 @@ class CursorState:
         self.read_position = ledgers.next_position(mark_delete)
         # Rises with every change that must be saved.
         self.changes = 0
+        # Counts messages, for whoever wants to know.
+        self.tally: MessageTally | None = None
 
     # --- changes ------------------------------------------------------------------------------
 
@@ -71,9 +74,13 @@ class CursorState:
         if ack_set and self._ack_batch(position, ack_set):
             return False
         if span.first_ordinal + entry_id == self._mark_ordinal:
+            if self.tally is not None:
+                self.tally.on_acked(position, self._left_of(position), 0)
             self._move_to_next(position)
         elif self.acked.add(ledger_id, entry_id):
             self.changes += 1
+            if self.tally is not None:
+                self.tally.on_acked(position, self._left_of(position), 0)
             if self._batches:
                 self._batches.pop(position, None)
         return True
@@ -93,6 +100,8 @@ class CursorState:
             position = self._ledgers.previous_position(position)
         if position > self.mark_delete:
             self._move(position)
+            if self.tally is not None:
+                self.tally.on_moved(self.mark_delete, self._holes(HOLES_MAX), self._batches)
             self._advance()
         return self.changes != before
 
@@ -138,6 +147,8 @@ class CursorState:
             self._forget_batches(first)
             self.mark_delete = first
             self._mark_ordinal = self._ledgers.ordinal(first)
+            if self.tally is not None:
+                self.tally.forget()
             self._advance()
             self.changes += 1
         if self.read_position < first:
@@ -163,6 +174,13 @@ class CursorState:
     def backlog_entries(self) -> int:
         """Entries that are not acknowledged: exact, without counting."""
         return self._ledgers.last_ordinal - self._mark_ordinal - self.acked.count
+
+    @property
+    def fits(self) -> int:
+        """A number that tells this state from others, for what is saved beside it."""
+        ledger_id, entry_id = self.mark_delete
+        left: int = sum([bits.bit_count() for bits in self._batches.values()])
+        return (ledger_id << 24 ^ entry_id << 12 ^ self.acked.count << 4 ^ left) & 2**62 - 1
 
     @property
     def first_unacked(self) -> Position:
@@ -223,6 +241,8 @@ class CursorState:
         given = bits_of(ack_set)
         left = given if known is None else known & given
         if left and left != known:
+            if self.tally is not None:
+                self.tally.on_acked(position, None if known is None else known.bit_count(), left.bit_count())
             self._batches[position] = left
             self.changes += 1
         return left
@@ -263,7 +283,20 @@ class CursorState:
             self.read_position = self._ledgers.next_position(position)
         self.changes += 1
 
+    def _left_of(self, position: Position) -> int | None:
+        """Unacknowledged messages of an entry that is partly acked; None when all of them are."""
+        bits = self._batches.get(position)
+        return None if bits is None else bits.bit_count()
+
+    def _holes(self, count_max: int) -> list[Position] | None:
+        """The entries acked beyond mark-delete; None when there are more than so many."""
+        if self.acked.count > count_max:
+            return None
+        return [Position(run.ledger_id, entry) for run in self.acked.runs() for entry in range(run.first, run.last + 1)]
+
     def _place(self, position: Position) -> None:
+        if self.tally is not None:
+            self.tally.forget()
         self.acked.clear()
         self._batches.clear()
         self.mark_delete = position
