@@ -10,18 +10,22 @@ Carries.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol, cast
 
+from magnetar.bookie.guard import Guard
 from magnetar.bookie.storage import BookieStorage
 from magnetar.bookie.version_three import VersionThree
 from magnetar.config.bookie_server import BookieServerSettings
 from magnetar.errors import BadCommand, MagnetarError
 from magnetar.runtime.disk import Buffer
+from magnetar.runtime.secret_bytes import secret_bytes
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.bookkeeper import v2, v3
 from magnetar.wire.bookkeeper.codes import PROTOCOL_VERSION, RequestFlag, ReturnCode, status_of
 from magnetar.wire.bookkeeper.packet import PacketCutter, is_protobuf
+from magnetar.wire.bookkeeper.shared_secret import PLUGIN, BookieSide
 from magnetar.wire.error_codes import codes_of
 from magnetar.wire.proto import bookkeeper_pb2 as bk
 
@@ -103,12 +107,20 @@ class BookieConnection(asyncio.Protocol):
         settings: BookieServerSettings,
         owner: ConnectionOwner,
         frame_bytes_max: int,
+        guard: Guard,
     ) -> None:
         self._storage = storage
         self._counts = storage.counts
         self._version_three = version_three
         self._settings = settings
         self._owner = owner
+        self._guard = guard
+        self._admission = BookieSide(guard.secret, secret_bytes) if guard.secret else None
+        self._is_encrypted = False
+        # What comes between the end of a TLS handshake and the moment that we hear of it.
+        self._early: bytearray | None = None
+        # Nothing is served to a stranger but the ways to stop being one.
+        self._is_strange = guard.has_strangers
         self._loop = asyncio.get_running_loop()
         self._cutter = PacketCutter(frame_bytes_max)
         self._listeners: dict[int, LedgerAnswers] = {}
@@ -136,6 +148,12 @@ class BookieConnection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._early is not None:
+            self._early += data
+            return
+        if self._is_strange:
+            self._serve_stranger(self._cutter.feed(data))
+            return
         listeners = self._listeners
         add = self._storage.add
         for packet in self._cutter.feed(data):
@@ -170,6 +188,81 @@ class BookieConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_writable = True
         self._adjust_reading()
+
+    # --- strangers ----------------------------------------------------------------------------
+
+    def _serve_stranger(self, packets: list[bytes]) -> None:
+        """A client proves one thing after the other, and waits for each answer: what comes with it is refused too."""
+        for packet in packets:
+            try:
+                request = v3.decode_request(packet) if is_protobuf(packet) else v2.decode_request(packet)
+            except BadCommand as error:
+                self._refuse_two(packet, error)
+                continue
+            if isinstance(request, v2.AuthRequest):
+                self._admit(request.message, None)
+            elif not isinstance(request, bk.Request):
+                self.send(v2.encode_refusal(packet, int(ReturnCode.UNAUTHORIZED)))
+            elif request.header.operation == bk.AUTH:
+                self._admit(request.authRequest, request)
+            elif request.header.operation == bk.START_TLS:
+                self._start_tls(request)
+            else:
+                self.send(v3.encode(v3.answer(request, bk.EUA)))
+        if self._cutter.fault is not None:
+            self._end_when_answered()
+
+    def _admit(self, message: bk.AuthMessage, request: bk.Request | None) -> None:
+        """One step of the proof, in the version it came in. A wrong one ends the connection."""
+        said = None
+        if self._admission is not None and (self._is_encrypted or not self._guard.tls_required):
+            said = self._admission.on_message(message.authPluginName, message.payload)
+        if said is None:
+            _log.warning("refusing %s: it does not prove that it may ask", self.peer)
+            if request is not None:
+                self.send(v3.encode(v3.answer(request, bk.EUA)))
+            self._end_when_answered()
+            return
+        answer = bk.AuthMessage(authPluginName=PLUGIN, payload=said)
+        if request is None:
+            self.send(v2.encode_auth(answer))
+        else:
+            response = v3.answer(request, bk.EOK)
+            response.authResponse.CopyFrom(answer)
+            self.send(v3.encode(response))
+        self._look_at_stranger()
+
+    def _look_at_stranger(self) -> None:
+        self._is_strange = bool(
+            (self._admission is not None and not self._admission.is_admitted)
+            or (self._guard.tls_required and not self._is_encrypted)
+        )
+
+    def _start_tls(self, request: bk.Request) -> None:
+        if self._guard.tls is None or self._is_encrypted:
+            self.send(v3.encode(v3.answer(request, bk.EBADREQ)))
+            return
+        self._transport.pause_reading()
+        self.send(v3.encode(v3.answer(request, bk.EOK)))
+        self._flush()
+        self._early = bytearray()
+        self._tasks.start(self._encrypt(self._guard.tls), "TLS")
+
+    async def _encrypt(self, context: ssl.SSLContext) -> None:
+        try:
+            made = await self._loop.start_tls(self._transport, self, context, server_side=True)
+        except OSError as error:
+            _log.info("%s does not finish its TLS handshake: %s", self.peer, error)
+            self._transport.abort()
+            return
+        assert made is not None
+        self._transport = made
+        made.set_write_buffer_limits(high=self._settings.connection_write_bytes_max)
+        self._is_encrypted = True
+        self._look_at_stranger()
+        early, self._early = self._early, None
+        if early:
+            self.data_received(bytes(early))
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -286,6 +379,8 @@ class BookieConnection(asyncio.Protocol):
             self.send(v3.encode(v3.answer(request, bk.EBADVERSION)))
         elif operation == bk.ADD_ENTRY:
             self._add_three(request)
+        elif operation == bk.START_TLS:
+            self._start_tls(request)
         elif operation == bk.AUTH:
             response = v3.answer(request, bk.EOK)
             response.authResponse.CopyFrom(no_authentication())

@@ -12,6 +12,7 @@ import socket
 from typing import Final
 
 from magnetar.bookie.connection import BookieConnection
+from magnetar.bookie.guard import guard_of
 from magnetar.bookie.storage import BookieStorage
 from magnetar.bookie.version_three import VersionThree
 from magnetar.config.bookie_server import BookieServerSettings
@@ -56,6 +57,7 @@ class BookieServer:
         self._settings = settings
         self._tasks = tasks
         self._frame_bytes_max = entry_bytes_max + _PACKET_MARGIN_BYTES
+        self._guard = guard_of(settings)
         self._connections: dict[BookieConnection, None] = {}
         self._all_gone = asyncio.Event()
         self._all_gone.set()
@@ -103,4 +105,6 @@ class BookieServer:
             self._tasks.start(tasks.close(), "end questions of a lost client")
 
     def _new_connection(self) -> BookieConnection:
-        return BookieConnection(self._storage, self._version_three, self._settings, self, self._frame_bytes_max)
+        return BookieConnection(
+            self._storage, self._version_three, self._settings, self, self._frame_bytes_max, self._guard
+        )

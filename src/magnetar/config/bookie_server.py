@@ -21,6 +21,17 @@ class BookieServerSettings:
     http_enabled: bool = True
     http_port: int = 8000
 
+    # A file with the secret that clients prove before they are served; empty: nobody has to.
+    secret_file: str = ""
+    # Certificate and key, PEM: clients may ask for TLS then.
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    # Authorities whose clients are believed, PEM; with it a client's certificate is verified.
+    tls_trust_file: str = ""
+    # Clients that do not ask for TLS are refused.
+    tls_required: bool = False
+    tls_client_certificate_required: bool = False
+
     # Clients at one time.
     connections_max: int = 10_000
     # Adds of one connection that wait for the journal; beyond them nothing more is read from it.

@@ -73,6 +73,13 @@ class ChannelSettings:
     frame_bytes_max: int = 5 * 1024 * 1024 + 512 * 1024
     reconnect_delay_ms: int = 100
     reconnect_delay_max_ms: int = 10_000
+    # A file with the secret that proves to bookies, and of bookies, who may speak; empty: nobody has to.
+    secret_file: str = ""
+    # Authorities whose bookies are believed, PEM: with it every connection is TLS, and entries go over version 3.
+    tls_trust_file: str = ""
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    tls_hostname_verified: bool = True
     # Entries over version 2 of the protocol; False: over version 3, which costs a protobuf per entry.
     use_v2_protocol: bool = True
 

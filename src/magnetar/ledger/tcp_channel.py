@@ -10,12 +10,14 @@ Carries.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from magnetar.config.ledger import ChannelSettings
 from magnetar.errors import BadCommand, BookieUnavailable, TooManyRequests
 from magnetar.ledger.bookies import Address
 from magnetar.ledger.channel import NO_ANSWER, AddListener, BookieChannel, LastConfirmed
+from magnetar.ledger.link_greeting import PLAIN, Greeting, greeting_of
 from magnetar.ledger.tcp_link import TcpLink
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.bookkeeper import entry_set, v2, v3
@@ -67,11 +69,19 @@ class TcpChannel(BookieChannel):
         address: Callable[[str], Awaitable[Address]],
         tasks: Tasks,
         settings: ChannelSettings,
+        greeting: Greeting = PLAIN,
     ) -> None:
+        if greeting.tls is not None:
+            # BookKeeper starts TLS by a packet of version 3, and a connection keeps to its first packet's version.
+            settings = replace(settings, use_v2_protocol=False)
         self.bookie = bookie
         self._settings = settings
-        self._entries = TcpLink(bookie, address, tasks, settings, self._on_entry_packets, self._on_entries_lost)
-        self._others = TcpLink(bookie, address, tasks, settings, self._on_other_packets, self._on_others_lost)
+        self._entries = TcpLink(
+            bookie, address, tasks, settings, self._on_entry_packets, self._on_entries_lost, greeting
+        )
+        self._others = TcpLink(
+            bookie, address, tasks, settings, self._on_other_packets, self._on_others_lost, greeting, version_three=True
+        )
         # (ledger, entry) → who waits, oldest first, so that the deadline looks at the front only.
         self._adds: dict[Key, Waiter] = {}
         self._reads: dict[Key, list[asyncio.Future[bytes]]] = {}
@@ -403,12 +413,13 @@ def _fail(future: "asyncio.Future[Answer]", error: BookieUnavailable) -> None:
 class TcpChannels:
     """The channels to every bookie, made when first asked for, used in turn: what `Ledgers` takes as its channels."""
 
-    __slots__ = ("_address", "_asked", "_channels", "_settings", "_tasks")
+    __slots__ = ("_address", "_asked", "_channels", "_greeting", "_settings", "_tasks")
 
     def __init__(self, address: Callable[[str], Awaitable[Address]], tasks: Tasks, settings: ChannelSettings) -> None:
         self._address = address
         self._tasks = tasks
         self._settings = settings
+        self._greeting = greeting_of(settings)
         self._channels: dict[tuple[str, int], TcpChannel] = {}
         self._asked = 0
 
@@ -420,7 +431,8 @@ class TcpChannels:
         key = (bookie, self._asked % self._settings.connections_per_bookie)
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = TcpChannel(bookie, self._address, self._tasks, self._settings)
+            channel = TcpChannel(bookie, self._address, self._tasks, self._settings, self._greeting)
+            self._channels[key] = channel
         return channel
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from typing import Final, cast
 from magnetar.config.ledger import ChannelSettings
 from magnetar.errors import BookieUnavailable, MagnetarError
 from magnetar.ledger.bookies import Address
+from magnetar.ledger.link_greeting import PLAIN, Greeting, ask_for_tls, encrypted, prove
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.bookkeeper.packet import PacketCutter
 
@@ -25,11 +26,13 @@ class TcpLink(asyncio.Protocol):
 
     __slots__ = (
         "_address",
+        "_answer",
         "_closed",
         "_connecting",
         "_cutter",
         "_delay_ms",
         "_flushing",
+        "_greeting",
         "_is_paused",
         "_on_lost",
         "_on_packets",
@@ -38,6 +41,8 @@ class TcpLink(asyncio.Protocol):
         "_settings",
         "_tasks",
         "_transport",
+        "_unready",
+        "_version_three",
         "bookie",
     )
 
@@ -49,6 +54,9 @@ class TcpLink(asyncio.Protocol):
         settings: ChannelSettings,
         on_packets: Callable[[list[bytes]], None],
         on_lost: Callable[[BookieUnavailable], None],
+        greeting: Greeting = PLAIN,
+        *,
+        version_three: bool = False,
     ) -> None:
         self.bookie: Final = bookie
         self._address = address
@@ -56,6 +64,11 @@ class TcpLink(asyncio.Protocol):
         self._settings = settings
         self._on_packets = on_packets
         self._on_lost = on_lost
+        self._greeting = greeting
+        self._version_three = version_three
+        # A connection on which the greeting is not finished, and the packet that it waits for.
+        self._unready: asyncio.Transport | None = None
+        self._answer: asyncio.Future[bytes] | None = None
         self._transport: asyncio.Transport | None = None
         self._cutter = PacketCutter(settings.frame_bytes_max)
         self._out: list[bytes] = []
@@ -76,27 +89,35 @@ class TcpLink(asyncio.Protocol):
     def close(self) -> None:
         self._closed = True
         self._out.clear()
-        if self._transport is not None:
-            self._transport.abort()
+        for transport in (self._transport, self._unready):
+            if transport is not None:
+                transport.abort()
 
     # --- asyncio.Protocol ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
-        self._transport = transport = cast("asyncio.Transport", transport)
+        made = cast("asyncio.Transport", transport)
         self._cutter = PacketCutter(self._settings.frame_bytes_max)
         self._is_paused = False
-        self._delay_ms = 0
+        if self._greeting.is_needed:
+            self._unready = made
+        else:
+            self._transport = made
+            self._delay_ms = 0
         if self._closed:
-            transport.abort()
+            made.abort()
 
     def data_received(self, data: bytes) -> None:
         packets = self._cutter.feed(data)
-        if packets:
+        if self._transport is None:
+            self._on_greeted(packets)
+        elif packets:
             self._on_packets(packets)
-        if self._cutter.fault is not None and self._transport is not None:
+        transport = self._transport or self._unready
+        if self._cutter.fault is not None and transport is not None:
             _log.warning("%s breaks the protocol: %s", self.bookie, self._cutter.fault)
-            self._transport.abort()
+            transport.abort()
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -106,8 +127,53 @@ class TcpLink(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
+        why = f"The connection to {self.bookie} is gone: {error or 'closed by the bookie'}."
         self._transport = None
-        self._lose(f"The connection to {self.bookie} is gone: {error or 'closed by the bookie'}.")
+        if self._unready is not None:
+            # Whoever greets loses it, once.
+            self._unready = None
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_exception(BookieUnavailable(why))
+            return
+        self._lose(why)
+
+    # --- greeting -----------------------------------------------------------------------------
+
+    def _on_greeted(self, packets: list[bytes]) -> None:
+        """The greeting is question and answer: one packet at a time."""
+        for packet in packets:
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_result(packet)
+
+    async def _ask(self, packet: bytes) -> bytes:
+        if self._unready is None:
+            raise BookieUnavailable(f"The connection to {self.bookie} is gone.")
+        self._answer = asyncio.get_running_loop().create_future()
+        self._unready.write(packet)
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+    async def _greet(self, host: str) -> None:
+        """Everything that comes before the first request. BookieUnavailable or OSError when it does not work out."""
+        greeting = self._greeting
+        try:
+            if greeting.tls is not None:
+                await ask_for_tls(self.bookie, self._ask)
+                if self._unready is not None:
+                    self._unready = await encrypted(self._unready, self, greeting.tls, host)
+            if greeting.secret:
+                await prove(self.bookie, greeting, self._ask, version_three=self._version_three)
+            ready, self._unready = self._unready, None
+            if ready is None:
+                raise BookieUnavailable(f"The connection to {self.bookie} is gone.")
+        except BaseException:
+            if self._unready is not None:
+                self._unready.abort()
+            raise
+        self._transport = ready
+        self._delay_ms = 0
 
     # --- private ------------------------------------------------------------------------------
 
@@ -137,6 +203,8 @@ class TcpLink(asyncio.Protocol):
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
                 host, port = await self._address(self.bookie)
                 await asyncio.get_running_loop().create_connection(lambda: self, host, port)
+                if self._greeting.is_needed:
+                    await self._greet(host)
         except (OSError, TimeoutError, MagnetarError) as error:
             self._connecting = False
             self._lose(f"{self.bookie} cannot be reached: {error or type(error).__name__}.")
