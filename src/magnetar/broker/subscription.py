@@ -184,6 +184,8 @@ class Subscription:
         """Keep the backlog in messages from now on."""
         self._stored_index = stored_index
         self.cursor.count_messages(lookups.size_of, lookups.number_of)
+        # Without a backlog nothing has to be looked up to begin with.
+        self.backlog_messages()
 
     def backlog_messages(self) -> int | None:
         """Messages that are not acknowledged, without counting; None until `on_counted` when memory cannot tell."""
