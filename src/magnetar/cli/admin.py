@@ -51,14 +51,14 @@ def _run(words: list[str], program: str) -> int:
     if set(rest) & {*_WORDS_OF_HELP} - _names(verb.command):
         sys.stdout.write(verb.command.help_text(f"{program} {noun} {verb_name}", more=COMMON_FLAGS))
         return exits.OK
-    given = {**_common(before + before_verb), **_typed(verb.command, rest)}
-    return _carry_out(verb, given)
+    given = verb.command.read(rest, more=COMMON_FLAGS)
+    return _carry_out(verb, given, {**_common(before + before_verb), **_typed_after(verb.command, given)})
 
 
-def _carry_out(verb: Verb, given: dict[str, Any]) -> int:
-    api = HttpApi(access_of(given), given["request_timeout"])
+def _carry_out(verb: Verb, given: dict[str, Any], common: dict[str, Any]) -> int:
+    api = HttpApi(access_of(common), common["request_timeout"])
     try:
-        show(answer_of(verb, api, given), as_json=given["json"])
+        show(answer_of(verb, api, given), as_json=common["json"])
     finally:
         api.close()
     return exits.OK
@@ -98,12 +98,14 @@ def _common(words: list[str]) -> dict[str, Any]:
     return Command("admin", "", (), COMMON_FLAGS).read(words)
 
 
-def _typed(command: Command, words: list[str]) -> dict[str, Any]:
-    """What the verb's words give, without the defaults of common flags that were typed before it."""
-    given = command.read(words, more=COMMON_FLAGS)
-    own = {each.key for each in command.flags} | {name.rstrip("?…") for name in command.arguments}
-    defaults = {each.key: each.default for each in COMMON_FLAGS}
-    return {key: value for key, value in given.items() if key in own or value != defaults.get(key)}
+def _typed_after(command: Command, given: dict[str, Any]) -> dict[str, Any]:
+    """Common flags that were typed after the verb; where the verb has a flag of that name, it is the verb's."""
+    own = {each.key for each in command.flags}
+    return {
+        each.key: given[each.key]
+        for each in COMMON_FLAGS
+        if each.key not in own and given.get(each.key, each.default) != each.default
+    }
 
 
 def _names(command: Command) -> set[str]:

@@ -22,6 +22,8 @@ UNREACHABLE: Final = 3
 NOT_PERMITTED: Final = 4
 # What was named does not exist.
 NOT_FOUND: Final = 5
+# The broker does not have this feature.
+NOT_SERVED: Final = 6
 # Ctrl-C.
 INTERRUPTED: Final = 130
 

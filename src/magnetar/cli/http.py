@@ -26,12 +26,19 @@ ANSWER_BYTES_MAX: Final = 1 << 30
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 
+_CODES: Final = {
+    401: exits.NOT_PERMITTED,
+    403: exits.NOT_PERMITTED,
+    404: exits.NOT_FOUND,
+    501: exits.NOT_SERVED,
+}
+
+
 class AdminRefusal(Failure):
     """The broker answered that it does not do it."""
 
     def __init__(self, status: int, reason: str) -> None:
-        code = {401: exits.NOT_PERMITTED, 403: exits.NOT_PERMITTED, 404: exits.NOT_FOUND}.get(status, exits.REFUSED)
-        super().__init__(reason, code)
+        super().__init__(reason, _CODES.get(status, exits.REFUSED))
         self.status = status
 
 

@@ -178,6 +178,67 @@ def metadata(context: typer.Context) -> None:
     commands(args=context.args, prog_name="magnetar metadata")
 
 
+@app.command("initialize-cluster-metadata")
+def initialize_cluster_metadata(
+    cluster: Annotated[str, typer.Option("--cluster", "-c", help="The cluster's name.")],
+    web_service_url: Annotated[str, typer.Option("--web-service-url", "-uw", help="Its HTTP.")],
+    metadata_store: Annotated[
+        str, typer.Option("--metadata-store", "-md", "--zookeeper", "-zk", help="Its metadata: zk:HOST:2181 …")
+    ],
+    configuration_store: Annotated[
+        str,
+        typer.Option(
+            "--configuration-metadata-store", "-cms", "--configuration-store", "-cs", help="What clusters share."
+        ),
+    ] = "",
+    web_service_url_tls: Annotated[str, typer.Option("--web-service-url-tls", "-tw", help="Its HTTPS.")] = "",
+    broker_service_url: Annotated[str, typer.Option("--broker-service-url", "-ub", help="Its brokers.")] = "",
+    broker_service_url_tls: Annotated[str, typer.Option("--broker-service-url-tls", "-tb", help="With TLS.")] = "",
+    proxy_url: Annotated[str, typer.Option("--proxy-url", "-pu", help="Its proxy.")] = "",
+    proxy_protocol: Annotated[str, typer.Option("--proxy-protocol", "-pp", help="How to talk to it: SNI.")] = "",
+    auth_plugin: Annotated[str, typer.Option(help="How other clusters say who they are.")] = "",
+    auth_parameters: Annotated[str, typer.Option(help="What that plug-in needs.")] = "",
+    tls_enable: Annotated[bool, typer.Option("--tls-enable", "-te", help="Other clusters use TLS.")] = False,
+    bundles: Annotated[
+        int, typer.Option("--default-namespace-bundle-number", "-bn", min=0, help="Bundles of public/default [16].")
+    ] = 0,
+    coordinators: Annotated[
+        int, typer.Option("--initial-num-transaction-coordinators", min=1, help="How many coordinators.")
+    ] = 16,
+    existing_bookkeeper: Annotated[
+        str, typer.Option("--existing-bk-metadata-service-uri", help="A BookKeeper cluster that is there already.")
+    ] = "",
+    stream_containers: Annotated[
+        int, typer.Option("--initial-num-stream-storage-containers", hidden=True, help="Taken and not used.")
+    ] = 16,
+    session_timeout_ms: Annotated[
+        int, typer.Option("--zookeeper-session-timeout-ms", hidden=True, help="Taken and not used.")
+    ] = 30_000,
+) -> None:
+    """Write the records that a new cluster begins with; what is there stays as it is."""
+    from magnetar.cli.initialize import ClusterFlags, initialize
+
+    flags = ClusterFlags(
+        cluster,
+        metadata_store,
+        web_service_url,
+        configuration_store=configuration_store,
+        web_service_url_tls=web_service_url_tls,
+        broker_service_url=broker_service_url,
+        broker_service_url_tls=broker_service_url_tls,
+        proxy_url=proxy_url,
+        proxy_protocol=proxy_protocol,
+        authentication_plugin=auth_plugin,
+        authentication_parameters=auth_parameters,
+        tls_enabled=tls_enable,
+        bundles=bundles,
+        transaction_coordinators=coordinators,
+        existing_bookkeeper=existing_bookkeeper,
+    )
+    made = initialize(flags)
+    typer.echo(f"Cluster metadata for '{cluster}' setup: {len(made)} records made")
+
+
 @app.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     add_help_option=False,
@@ -269,6 +330,91 @@ def admin(context: typer.Context) -> None:
     from magnetar.cli.admin import run_admin
 
     raise typer.Exit(run_admin(context.args))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help="Send and receive messages, as pulsar-client.")
+def client(context: typer.Context) -> None:
+    from magnetar.cli.client_tool import run_client
+
+    raise typer.Exit(run_client(context.args))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help="Put load on a cluster, as pulsar-perf.")
+def perf(context: typer.Context) -> None:
+    from magnetar.cli.perf import run_perf
+
+    raise typer.Exit(run_perf(context.args))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help="Say why a subscription delivers nothing now.")
+def explain(context: typer.Context) -> None:
+    from magnetar.cli.explain import run_explain
+
+    raise typer.Exit(run_explain(context.args))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help="Show the busiest topics, live.")
+def top(context: typer.Context) -> None:
+    from magnetar.cli.top import run_top
+
+    raise typer.Exit(run_top(context.args))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help="Check this machine and a cluster; give advice.")
+def doctor(context: typer.Context) -> None:
+    from magnetar.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(context.args))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help="Make a cluster as a YAML file wants it.")
+def apply(context: typer.Context) -> None:
+    from magnetar.cli.apply import run_apply
+
+    raise typer.Exit(run_apply(context.args))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help="Name clusters and switch between them.")
+def contexts(context: typer.Context) -> None:
+    from magnetar.cli.context_command import run_contexts
+
+    raise typer.Exit(run_contexts(context.args))
+
+
+@app.command(
+    context_settings=_PASSED_ON,
+    add_help_option=False,
+    help="Install pulsar-admin, pulsar-client and pulsar-perf as look-alikes.",
+)
+def aliases(context: typer.Context) -> None:
+    from magnetar.cli.lookalike import run_aliases
+
+    raise typer.Exit(run_aliases(context.args))
+
+
+class Shell(StrEnum):
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
+    """Print a script that completes commands in a shell: source it."""
+    from magnetar.cli.completion import SCRIPTS
+
+    typer.echo(SCRIPTS[shell.value], nl=False)
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False, hidden=True)
+def complete(context: typer.Context) -> None:
+    """What the last word may become; asked by the scripts of `completion`."""
+    from magnetar.cli.completion import completions
+
+    names = [
+        each.name or each.callback.__name__ for each in app.registered_commands if each.callback and not each.hidden
+    ]
+    typer.echo("\n".join(completions(context.args, names)))
 
 
 def main() -> None:

@@ -43,6 +43,8 @@ class Kind(Enum):
     # A switch that is on until it is typed.
     SWITCH_OFF = " "
     TEXTS = "A,B,…"
+    # Typed several times, each as it is.
+    REPEATED = "TEXT "
     PAIRS = "NAME=VALUE,…"
     SIZE = "SIZE"
     SECONDS = "TIME"
@@ -61,6 +63,7 @@ _READERS: Final[dict[Kind, Callable[[str], Any]]] = {
     Kind.DECIMAL: decimal_of,
     Kind.BOOLEAN: boolean_of,
     Kind.TEXTS: texts_of,
+    Kind.REPEATED: lambda text: [text],
     Kind.PAIRS: pairs_of,
     Kind.SIZE: bytes_of,
     Kind.SECONDS: seconds_of,
