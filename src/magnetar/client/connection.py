@@ -144,6 +144,9 @@ class Connection(asyncio.Protocol):
             connect.auth_data = await _given(self._authentication.credentials(), self.name)
         self.send(commands.encode(Type.CONNECT, connect))
         connected = await self._connected
+        if self._lost_error is not None:
+            # It broke between the broker's yes and this turn of the loop.
+            raise self._lost_error
         self.protocol_version = connected.protocol_version
         self.server_version = connected.server_version
         self.features.CopyFrom(connected.feature_flags)
