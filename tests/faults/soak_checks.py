@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from tests.faults.soak_load import History, Taken
+from tests.faults.soak_load import History, Taken, key_of
 
 
 def violations(history: History, found: Sequence[str]) -> list[str]:
@@ -13,8 +13,7 @@ def violations(history: History, found: Sequence[str]) -> list[str]:
     known = {name for names in history.sent.values() for name in names}
     broken = [f"{name} was acknowledged and is gone" for name in history.acknowledged if name not in stored]
     broken += [f"{name} is stored and was never sent" for name in sorted(stored - known)]
-    for producer, names in history.sent.items():
-        broken += _out_of_order(f"the topic, {producer}", [n for n in found if n.startswith(f"{producer}:")], names)
+    broken += _keys_out_of_order("the topic", [Taken(name, key_of(name), "") for name in found], history)
     for subscription, taken in history.taken.items():
         got = {each.name for each in taken}
         broken += [f"{subscription} never got {name}" for name in history.acknowledged if name not in got]

@@ -63,6 +63,8 @@ class BrokerStory:
         self.deduplicates = random.random() < 0.5
         self.consumer_type = random.choice((ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared))
         self.batches = random.random() < 0.5
+        # Where receipts travel for long, some are lost with their broker, and messages are sent again.
+        world.network.links.settings.tail_ms = random.choice((0.3, 30.0, 100.0))
         self.machine = world.node("broker")
         faults = self.machine.disk.kernel.faults
         faults.write_latency, faults.sync_latency = Latency(0.05, 0.05), Latency(0.3, 1.0)

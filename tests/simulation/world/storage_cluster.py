@@ -193,6 +193,7 @@ class StorageCluster:
     # --- a bookie ------------------------------------------------------------------------------------------
 
     async def _run_bookie(self, node: Node) -> None:
+        self.storages.pop(node.name, None)
         failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
         def on_failed(error: BaseException) -> None:
