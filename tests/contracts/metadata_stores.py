@@ -22,6 +22,7 @@ from magnetar.metadata.etcd import EtcdStore
 from magnetar.metadata.memory import MemoryStore, MemoryTree
 from magnetar.metadata.remote import RemoteStore
 from magnetar.metadata.remote_server import MetadataServer
+from magnetar.metadata.split import SplitStore
 from magnetar.metadata.store import Change, MetadataStore, SessionEvent
 from magnetar.metadata.zookeeper import ZooKeeperStore
 from magnetar.runtime.clock import SystemClock
@@ -81,6 +82,16 @@ class MemoryPlace(Place):
         assert isinstance(store, MemoryStore)
         store.expire_session()
         store.reestablish_session()
+
+
+class SplitPlace(Place):
+    """A cluster's own store and the one that clusters share, seen as one."""
+
+    async def start(self) -> None:
+        self.own, self.shared = MemoryTree(), MemoryTree()
+
+    async def open_session(self) -> MetadataStore:
+        return SplitStore(self.own.open_session(), self.shared.open_session())
 
 
 class EmbeddedPlace(Place):
@@ -222,6 +233,7 @@ async def watched(store: MetadataStore, prefix: str) -> SeenChanges:
 
 PLACES: dict[str, type[Place]] = {
     "memory": MemoryPlace,
+    "split": SplitPlace,
     "embedded": EmbeddedPlace,
     "model": ModelPlace,
     "remote": RemotePlace,

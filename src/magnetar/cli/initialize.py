@@ -94,18 +94,17 @@ async def _create_all(store: MetadataStore, records: dict[str, Any]) -> list[str
 
 def _shared_records(flags: ClusterFlags) -> dict[str, Any]:
     """Clusters, tenants, namespaces and coordinators, as Pulsar lays them out."""
-    cluster: dict[str, Any] = {"serviceUrl": flags.web_service_url}
-    for name, value in (
-        ("serviceUrlTls", flags.web_service_url_tls),
-        ("brokerServiceUrl", flags.broker_service_url),
-        ("brokerServiceUrlTls", flags.broker_service_url_tls),
-        ("proxyServiceUrl", flags.proxy_url),
-        ("proxyProtocol", flags.proxy_protocol),
-        ("authenticationPlugin", flags.authentication_plugin),
-        ("authenticationParameters", flags.authentication_parameters),
-    ):
-        if value:
-            cluster[name] = value
+    described = {
+        "serviceUrl": flags.web_service_url,
+        "serviceUrlTls": flags.web_service_url_tls,
+        "brokerServiceUrl": flags.broker_service_url,
+        "brokerServiceUrlTls": flags.broker_service_url_tls,
+        "proxyServiceUrl": flags.proxy_url,
+        "proxyProtocol": flags.proxy_protocol,
+        "authenticationPlugin": flags.authentication_plugin,
+        "authenticationParameters": flags.authentication_parameters,
+    }
+    cluster: dict[str, Any] = {name: value for name, value in described.items() if value}
     if flags.tls_enabled:
         cluster["brokerClientTlsEnabled"] = True
     tenant = {"adminRoles": [], "allowedClusters": [flags.cluster]}

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
 from magnetar.errors import BadSetting, CannotStart, MetadataError
 from magnetar.metadata.open import open_store
+from magnetar.metadata.split import SplitStore
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
@@ -54,14 +55,25 @@ async def cluster_store(settings: Settings, disk: Disk, clock: WallClock) -> Asy
             f"{url} belongs to one process, and a cluster shares its metadata: "
             "give --metadata remote:HOST:PORT or zk:HOST:PORT"
         )
-    try:
-        store = await open_store(url, disk=disk, clock=clock, settings=settings.metadata)
-    except MetadataError as error:
-        raise CannotStart(f"The metadata store {url} does not answer: {error}") from error
+    store = await _opened(url, settings, disk, clock)
+    shared = settings.metadata.configuration_url
+    if shared and shared != url:
+        try:
+            store = SplitStore(store, await _opened(shared, settings, disk, clock))
+        except BaseException:
+            await store.close()
+            raise
     try:
         yield store
     finally:
         await store.close()
+
+
+async def _opened(url: str, settings: Settings, disk: Disk, clock: WallClock) -> MetadataStore:
+    try:
+        return await open_store(url, disk=disk, clock=clock, settings=settings.metadata)
+    except MetadataError as error:
+        raise CannotStart(f"The metadata store {url} does not answer: {error}") from error
 
 
 def announce(title: str, facts: Mapping[str, str], flags: RoleFlags, ready: Mapping[str, str | int]) -> None:
