@@ -79,10 +79,14 @@ class Acknowledgements:
                 ack_set = batch.words()
             else:
                 self._open_batches.pop(position, None)
-        is_full = False
-        for place in self._chunks.pop(position, (position,)):
-            is_full |= self._group.add(place, ack_set)
-        self._schedule(is_full)
+        if not self._chunks:
+            is_full = self._group.add(position, ack_set)
+        else:
+            is_full = False
+            for place in self._chunks.pop(position, (position,)):
+                is_full |= self._group.add(place, ack_set)
+        if is_full or self._timer is None:
+            self._schedule(is_full)
         return not ack_set
 
     def add_cumulative(self, message_id: MessageId) -> Position | None:

@@ -30,8 +30,9 @@ from magnetar.runtime.tasks import Tasks
 from magnetar.wire import commands
 from magnetar.wire.commands import Sender, Type
 from magnetar.wire.error_codes import error_of_server_error
-from magnetar.wire.frame import MESSAGE_BYTES_MAX, FrameCutter, frame_bytes_max
+from magnetar.wire.frame import MESSAGE_BYTES_MAX, Frame, FrameCutter, frame_bytes_max
 from magnetar.wire.hot import PING, PONG
+from magnetar.wire.message_row import NO_ROW, MessageRow
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 REQUESTS_MAX: Final = 100_000
@@ -54,6 +55,7 @@ class AttachedProducer(Protocol):
 
 class AttachedConsumer(Protocol):
     def on_message(self, command: pb.CommandMessage, body: bytes) -> None: ...
+    def on_run(self, ledger_id: int, run: list[tuple[int, bytes]], epoch: int) -> None: ...
     def on_closed_by_broker(self, connection: "Connection", assigned_url: str) -> None: ...
     def on_connection_lost(self, connection: "Connection", error: MagnetarError) -> None: ...
     def on_active_change(self, is_active: bool) -> None: ...
@@ -99,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._tasks = Tasks(f"connection to {name}", self._on_crash, tasks_max=100)
         self.transport: asyncio.Transport | None = None
         self._cutter = FrameCutter()
+        self._row = NO_ROW
         self._requests: dict[int, _Waiting] = {}
         self._next_request_id = 0
         self._connected: asyncio.Future[pb.CommandConnected] = self._loop.create_future()
@@ -216,13 +219,35 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard = True
         try:
-            for command, body in self._cutter.feed(data):
-                self._on_frame(command, body)
+            self._on_frames(self._cutter.feed(data))
             if self._cutter.fault is not None:
                 raise self._cutter.fault
         except MagnetarError as error:
             _log.warning("closing the connection to %s: %s", self.name, error)
             self.abandon(ConnectionLost(f"The connection to {self.name} was given up: {error}"))
+
+    def _on_frames(self, frames: list[Frame]) -> None:
+        """Messages in a row for one consumer, which differ in their entry id only, go to it together."""
+        row = self._row
+        run: list[tuple[int, bytes]] = []
+        for command, body in frames:
+            entry_id = row.entry_id(command)
+            if entry_id < 0:
+                if run:
+                    self._deliver_run(row, run)
+                    run = []
+                self._on_frame(command, body)
+                row = self._row
+            else:
+                run.append((entry_id, body))
+        if run:
+            self._deliver_run(row, run)
+
+    def _deliver_run(self, row: MessageRow, run: list[tuple[int, bytes]]) -> None:
+        consumer = self.consumers.get(row.consumer_id)
+        # What was on its way when the consumer left goes back to the subscription by itself.
+        if consumer is not None:
+            consumer.on_run(row.ledger_id, run, row.epoch)
 
     def _on_frame(self, command: bytes, body: bytes) -> None:
         kind = command[:2]
@@ -248,8 +273,8 @@ class Connection(asyncio.Protocol):
             if not message.IsInitialized():
                 raise BadCommand("MESSAGE lacks its consumer or its message id")
             consumer = self.consumers.get(message.consumer_id)
-            # What was on its way when the consumer left goes back to the subscription by itself.
             if consumer is not None:
+                self._row = MessageRow.of(command)
                 consumer.on_message(message, body)
             return
         receipt = parsed.send_receipt

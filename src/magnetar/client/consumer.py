@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypeVar
 
 from magnetar.client.core import Core
 from magnetar.client.dead_letters import DeadLetters
@@ -25,8 +25,9 @@ from magnetar.client.schema import Schema
 from magnetar.client.statistics import ConsumerStatistics
 from magnetar.client.topic_set import TopicSet
 from magnetar.errors import AlreadyClosed, BadSetting, MagnetarError, NotSupported, TimedOut
-from magnetar.ids import MessageId
+from magnetar.ids import MessageId, Position
 from magnetar.names import TopicName
+from magnetar.runtime.forks import FORKS
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Listener: TypeAlias = "Callable[[Consumer[T], Message[T]], Awaitable[None] | None]"
+
+# One who takes messages as fast as they lie there still lets the loop read, and ask the broker for more, this often.
+TURN_MESSAGES: Final = 250
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +65,13 @@ class Consumer(Generic[T]):
         self._tasks = tasks
         self._queue = MessageQueue()
         self._listener = listener
+        # Messages go from the queue to the application as they are, with nothing to be done in between.
+        self._is_plain = listener is None and not schema.needs_preparing and not options.interceptors
         self._listening = asyncio.Event()
         self._topics = topics
         self._closed = False
+        self._until_turn = TURN_MESSAGES
+        self._forks = FORKS.count
         # Told when it closes, so that its client forgets it.
         self.on_closed: Callable[[], object] = _nothing
 
@@ -96,8 +104,7 @@ class Consumer(Generic[T]):
 
     def _on_messages(self, source: PartitionConsumer, messages: list[Message[Any]]) -> None:
         source.statistics.received += len(messages)
-        for message in messages:
-            source.statistics.received_bytes += message.size()
+        source.statistics.received_bytes += sum([message.size() for message in messages])
         self._queue.put(messages)
 
     def _on_failed(self, source: PartitionConsumer, error: MagnetarError) -> None:
@@ -109,7 +116,16 @@ class Consumer(Generic[T]):
 
     async def receive(self, timeout_millis: int | None = None) -> Message[T]:
         """The next message. Raises TimedOut, AlreadyClosed. Cancelling loses nothing."""
-        self._check_open()
+        if self._closed or FORKS.count != self._forks:
+            self._check_open()
+        if self._is_plain:
+            self._until_turn -= 1
+            if not self._until_turn:
+                self._until_turn = TURN_MESSAGES
+                await asyncio.sleep(0)
+            message = self._queue.take()
+            if message is not None:
+                return message
         if self._listener is not None:
             raise NotSupported("a consumer with a listener cannot be asked for messages")
         if timeout_millis is None:
@@ -189,11 +205,16 @@ class Consumer(Generic[T]):
         self, message: "Message[Any] | MessageId | Iterable[Message[Any] | MessageId]", txn: "Transaction | None" = None
     ) -> None:
         """One message, or many. Returns when it is noted, or with ack receipts when the broker has it."""
-        self._check_open()
+        if self._closed or FORKS.count != self._forks:
+            self._check_open()
         if isinstance(message, Message) and txn is None and not self._options.interceptors:
-            partition = message.entry.source
-            assert isinstance(partition, PartitionConsumer)
-            if self._note_done(partition, message) and partition.waits_for_acks:
+            entry = message.entry
+            partition: PartitionConsumer = entry.source  # type: ignore[assignment]
+            partition.statistics.acknowledged += 1
+            is_whole = partition.acks.add_at(entry.ledger_entry, message.batch_index, entry.acks)
+            if is_whole and (partition.redeliveries.is_used or self._dead_letters is not None):
+                self._forget(partition, entry.ledger_entry)
+            if partition.waits_for_acks and (is_whole or self._options.batch_index_ack_enabled):
                 await partition.acks.confirmed()
             return
         many = [message] if isinstance(message, (Message, MessageId)) else list(message)
@@ -210,23 +231,16 @@ class Consumer(Generic[T]):
                 continue
             partition.statistics.acknowledged += 1
             if partition.acks.add(message_id):
-                partition.redeliveries.on_done(message_id.position)
-                if self._dead_letters is not None:
-                    self._dead_letters.on_done(str(partition.topic), message_id.position)
+                self._forget(partition, message_id.position)
             touched[partition] = None
         for partition in touched:
             await partition.acks.confirmed()
 
-    def _note_done(self, partition: PartitionConsumer, message: Message[Any]) -> bool:
-        partition.statistics.acknowledged += 1
-        entry = message.entry
-        position = entry.ledger_entry
-        is_whole = partition.acks.add_at(position, message.batch_index, entry.acks)
-        if is_whole:
-            partition.redeliveries.on_done(position)
-            if self._dead_letters is not None:
-                self._dead_letters.on_done(str(partition.topic), position)
-        return is_whole or self._options.batch_index_ack_enabled
+    def _forget(self, partition: PartitionConsumer, position: Position) -> None:
+        """Nothing of the entry is left: it will not come again, and is no candidate for the dead letters."""
+        partition.redeliveries.on_done(position)
+        if self._dead_letters is not None:
+            self._dead_letters.on_done(str(partition.topic), position)
 
     async def acknowledge_cumulative(
         self, message: "Message[Any] | MessageId", txn: "Transaction | None" = None

@@ -7,10 +7,13 @@ Decides.
 """
 
 import base64
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from magnetar.client.message_id import TopicMessageId
 from magnetar.ids import MessageId, Position
+from magnetar.wire import batch, broker_entry
+from magnetar.wire import message as wire_message
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ class BatchAcks:
 
     __slots__ = ("left", "size")
 
-    def __init__(self, size: int, ack_set: "list[int] | None" = None) -> None:
+    def __init__(self, size: int, ack_set: Sequence[int] = ()) -> None:
         self.size = size
         self.left = (1 << size) - 1
         if ack_set:
@@ -54,46 +57,69 @@ class Source(Protocol):
     """The consumer of one topic that an entry was delivered to."""
 
     generation: int
+    topic_text: str
+    partition: int
+    schema: "Schema[Any]"
 
     def on_taken(self, message: "Message[Any]") -> None: ...
     def on_put_back(self, message: "Message[Any]") -> None: ...
 
 
 class DeliveredEntry:
-    """What all messages of one delivery share."""
+    """What all messages of one delivery share. Its metadata is parsed when somebody asks, unless it was needed before.
+
+    `attachment` is the source's generation that it came in; what is older is not handed out.
+    """
 
     __slots__ = (
+        "_body",
+        "_metadata",
         "acks",
         "attachment",
-        "broker_metadata",
         "chunk_positions",
         "encryption",
         "ledger_entry",
-        "metadata",
-        "partition",
         "redelivery_count",
-        "schema",
         "source",
-        "topic",
     )
 
     def __init__(
-        self, topic: str, partition: int, position: Position, metadata: pb.MessageMetadata, redelivery_count: int
+        self,
+        source: Source,
+        position: Position,
+        body: bytes,
+        metadata: pb.MessageMetadata | None = None,
+        redelivery_count: int = 0,
     ) -> None:
-        self.topic = topic
-        self.partition = partition
+        self.source = source
+        self.attachment = source.generation
         self.ledger_entry = position
-        self.metadata = metadata
         self.redelivery_count = redelivery_count
-        self.broker_metadata: pb.BrokerEntryMetadata | None = None
         self.acks: BatchAcks | None = None
         self.chunk_positions: list[Position] | None = None
         # Set where the payload could not be decrypted and the consumer wanted it all the same.
         self.encryption: EncryptionContext | None = None
-        # Which consumer it came to, and in which of that one's generations; what is older is not handed out.
-        self.source: Source | None = None
-        self.attachment = 0
-        self.schema: Schema[Any] | None = None
+        self._body = body
+        self._metadata = metadata
+
+    @property
+    def metadata(self) -> pb.MessageMetadata:
+        metadata = self._metadata
+        if metadata is None:
+            metadata = self._metadata = wire_message.read_metadata(self._body, broker_entry.message_start(self._body))
+        return metadata
+
+    @property
+    def broker_metadata(self) -> pb.BrokerEntryMetadata | None:
+        return broker_entry.read(self._body)
+
+    @property
+    def topic(self) -> str:
+        return self.source.topic_text
+
+    @property
+    def partition(self) -> int:
+        return self.source.partition
 
 
 class EncryptionContext:
@@ -111,40 +137,54 @@ class EncryptionContext:
 
 
 class Message(Generic[T]):
-    __slots__ = ("_batch_index", "_payload", "_single", "entry")
+    """Where its bytes lie in a buffer that others may share; `data` takes them out."""
+
+    __slots__ = ("_buffer", "_end", "_single", "_start", "batch_index", "entry")
 
     def __init__(
         self,
         entry: DeliveredEntry,
-        payload: bytes | memoryview,
-        single: pb.SingleMessageMetadata | None = None,
+        buffer: bytes | memoryview,
+        start: int = 0,
+        end: int | None = None,
         batch_index: int = -1,
+        single: "int | pb.SingleMessageMetadata | None" = None,
     ) -> None:
+        """`single`: its own metadata in a batch, or where in the buffer that lies, just before the payload."""
         self.entry = entry
-        self._payload = payload
+        self._buffer = buffer
+        self._start = start
+        self._end = len(buffer) if end is None else end
+        self.batch_index = batch_index
         self._single = single
-        self._batch_index = batch_index
 
     def data(self) -> bytes:
         """The payload, decompressed and decrypted."""
-        payload = self._payload
-        if type(payload) is not bytes:
-            payload = self._payload = bytes(payload)
-        return payload
+        return bytes(self._buffer[self._start : self._end])
 
     def size(self) -> int:
-        return len(self._payload)
+        return self._end - self._start
+
+    @property
+    def _own(self) -> "pb.SingleMessageMetadata | pb.MessageMetadata":
+        """Where what belongs to this message alone is written."""
+        single = self._single
+        if single is None:
+            return self.entry.metadata
+        if type(single) is int:
+            single = self._single = batch.parse_single(bytes(self._buffer[single : self._start]), self.batch_index)
+        assert not isinstance(single, int)
+        return single
 
     def value(self) -> T:
         """The payload decoded by the schema. Raises BadSchema; None for a null value."""
-        schema = self.entry.schema
-        if self.has_null_value() or schema is None:
-            return None if schema is not None else self.data()  # type: ignore[return-value]
-        value: T = schema.decode_message(self)
+        if self.has_null_value():
+            return None  # type: ignore[return-value]
+        value: T = self.entry.source.schema.decode_message(self)
         return value
 
     def has_null_value(self) -> bool:
-        return (self._single or self.entry.metadata).null_value
+        return self._own.null_value
 
     def message_id(self) -> TopicMessageId:
         entry = self.entry
@@ -152,11 +192,7 @@ class Message(Generic[T]):
         if entry.chunk_positions:
             first = MessageId(*entry.chunk_positions[0], entry.partition)
         size = entry.acks.size if entry.acks is not None else 0
-        return TopicMessageId(entry.topic, *entry.ledger_entry, entry.partition, self._batch_index, size, first)
-
-    @property
-    def batch_index(self) -> int:
-        return self._batch_index
+        return TopicMessageId(entry.topic, *entry.ledger_entry, entry.partition, self.batch_index, size, first)
 
     @property
     def position(self) -> Position:
@@ -166,31 +202,31 @@ class Message(Generic[T]):
         return self.entry.topic
 
     def properties(self) -> dict[str, str]:
-        return {pair.key: pair.value for pair in (self._single or self.entry.metadata).properties}
+        return {pair.key: pair.value for pair in self._own.properties}
 
     def has_key(self) -> bool:
-        return (self._single or self.entry.metadata).HasField("partition_key")
+        return self._own.HasField("partition_key")
 
     def partition_key(self) -> str:
         """The key as text; empty if there is none. A key of bytes is given as the base64 it travels in."""
-        return (self._single or self.entry.metadata).partition_key
+        return self._own.partition_key
 
     def key_bytes(self) -> bytes | None:
-        metadata = self._single or self.entry.metadata
+        metadata = self._own
         if not metadata.HasField("partition_key"):
             return None
         key = metadata.partition_key
         return base64.b64decode(key) if metadata.partition_key_b64_encoded else key.encode()
 
     def has_bytes_key(self) -> bool:
-        return (self._single or self.entry.metadata).partition_key_b64_encoded
+        return self._own.partition_key_b64_encoded
 
     def ordering_key(self) -> bytes:
-        return (self._single or self.entry.metadata).ordering_key
+        return self._own.ordering_key
 
     def event_timestamp(self) -> int:
         """Milliseconds since 1970, 0 if the producer gave none."""
-        return (self._single or self.entry.metadata).event_time
+        return self._own.event_time
 
     def publish_timestamp(self) -> int:
         return self.entry.metadata.publish_time
@@ -205,14 +241,13 @@ class Message(Generic[T]):
         metadata = self.entry.broker_metadata
         if metadata is None or not metadata.HasField("index"):
             return None
-        if self._batch_index < 0:
+        if self.batch_index < 0:
             return metadata.index
-        return metadata.index - self.entry.metadata.num_messages_in_batch + 1 + self._batch_index
+        return metadata.index - self.entry.metadata.num_messages_in_batch + 1 + self.batch_index
 
     def sequence_id(self) -> int:
-        if self._single is not None and self._single.HasField("sequence_id"):
-            return self._single.sequence_id
-        return self.entry.metadata.sequence_id
+        own = self._own
+        return own.sequence_id if own.HasField("sequence_id") else self.entry.metadata.sequence_id
 
     def producer_name(self) -> str:
         return self.entry.metadata.producer_name

@@ -15,38 +15,37 @@ from magnetar.errors import MagnetarError
 
 
 class MessageQueue:
-    __slots__ = ("_end", "_messages", "_waiters", "bytes")
+    __slots__ = ("_end", "_messages", "_waiters")
 
     def __init__(self) -> None:
         self._messages: deque[Message[Any]] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._end: MagnetarError | None = None
-        self.bytes = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing here would be handed out."""
         while self._messages:
             entry = self._messages[0].entry
-            if entry.source is not None and entry.attachment == entry.source.generation:
+            if entry.attachment == entry.source.generation:
                 return False
-            self.bytes -= self._messages.popleft().size()
+            self._messages.popleft()
         return True
 
     def put(self, messages: list[Message[Any]]) -> None:
         self._messages.extend(messages)
-        for message in messages:
-            self.bytes += message.size()
-        for _ in range(min(len(messages), len(self._waiters))):
-            self._wake_one()
+        if self._waiters:
+            for _ in range(min(len(messages), len(self._waiters))):
+                self._wake_one()
 
     def take(self) -> Message[Any] | None:
         """The next message, if there is one; its consumer is told."""
-        while self._messages:
-            message = self._messages.popleft()
-            self.bytes -= message.size()
-            source = message.entry.source
-            if source is not None and message.entry.attachment == source.generation:
+        messages = self._messages
+        while messages:
+            message = messages.popleft()
+            entry = message.entry
+            source = entry.source
+            if entry.attachment == source.generation:
                 source.on_taken(message)
                 return message
         return None
@@ -54,10 +53,9 @@ class MessageQueue:
     def put_back(self, message: Message[Any]) -> None:
         """It was taken and could not be handed out: it is the next one again."""
         source = message.entry.source
-        if self._end is None and source is not None and message.entry.attachment == source.generation:
+        if self._end is None and message.entry.attachment == source.generation:
             source.on_put_back(message)
             self._messages.appendleft(message)
-            self.bytes += message.size()
             self._wake_one()
 
     async def get(self) -> Message[Any]:
@@ -99,6 +97,5 @@ class MessageQueue:
         if self._end is None:
             self._end = error
         self._messages.clear()
-        self.bytes = 0
         while self._waiters:
             self._wake_one()

@@ -21,6 +21,7 @@ from magnetar.client.incoming import (
     is_before_start,
     messages_of,
     open_entry,
+    plain_payload,
     position_of,
     validation_error_of,
 )
@@ -31,7 +32,7 @@ from magnetar.client.redeliveries import Redeliveries
 from magnetar.client.schema import Schema
 from magnetar.client.states import State, is_live, step
 from magnetar.client.statistics import ConsumerStatistics
-from magnetar.client.subscribing import last_id_of, seek_request, subscribe_request
+from magnetar.client.subscribing import delivery, last_id_of, redeliver_frame, seek_request, subscribe_request
 from magnetar.errors import (
     AlreadyClosed,
     ConnectionLost,
@@ -43,7 +44,6 @@ from magnetar.errors import (
 )
 from magnetar.ids import LATEST_MESSAGE, MessageId, Position
 from magnetar.names import TopicName
-from magnetar.wire import commands
 from magnetar.wire.commands import Type
 from magnetar.wire.hot import encode_flow
 from magnetar.wire.proto import pulsar_api_pb2 as pb
@@ -51,6 +51,8 @@ from magnetar.wire.proto import pulsar_api_pb2 as pb
 Deliver = Callable[["PartitionConsumer", list[Message[Any]]], None]
 
 _log = logging.getLogger(__name__)
+PAYLOAD_BYTES_MAX = 2**31 - 1
+new_position = tuple.__new__
 
 
 class PartitionConsumer:
@@ -69,7 +71,8 @@ class PartitionConsumer:
     ) -> None:
         self.topic = topic
         self.subscription = subscription
-        self._topic_text = str(topic)
+        self.topic_text = str(topic)
+        self.partition = topic.partition_index
         self.options = options
         self.name = options.consumer_name or f"{core.random.getrandbits(40):010x}"
         self.state = State.CONNECTING
@@ -77,13 +80,16 @@ class PartitionConsumer:
         self.statistics = ConsumerStatistics()
         self.is_active = True
         self.has_ended = False
-        self.last_taken: MessageId | None = None
+        self.last_taken: Message[Any] | None = None
         self.waits_for_acks = options.ack_receipt_enabled
         self.start = options.start_message_id
         self.start_inclusive = options.start_message_id_inclusive
         self._core = core
-        self._schema = schema
+        self.schema = schema
         self._queue_size = queue_size
+        self._permits_step = max(1, queue_size // 2)
+        # Without a durable place in the topic, the consumer itself knows where it was.
+        self._forgets = not options.durable
         self._deliver = deliver
         self._on_failed = on_failed
         self._consumer_id = next(core.consumer_ids)
@@ -130,7 +136,7 @@ class PartitionConsumer:
     async def _attach(self, connection: Connection) -> None:
         self._renew()
         connection.consumers[self._consumer_id] = self
-        request = subscribe_request(self, self._consumer_id, self._epoch, self._schema.info.to_wire())
+        request = subscribe_request(self, self._consumer_id, self._epoch, self.schema.info.to_wire())
         try:
             await connection.request(Type.SUBSCRIBE, request)
         except BaseException as error:
@@ -159,16 +165,12 @@ class PartitionConsumer:
         self._queued = 0
         self._permits_owed = 0
         self._chunks.clear()
-        if self.last_taken is not None and not self.options.durable:
-            self.start, self.start_inclusive = self.last_taken, False
+        if self.last_taken is not None:
+            self.start, self.start_inclusive = self.last_taken.message_id(), False
 
     @property
     def is_connected(self) -> bool:
         return self._link.connection is not None
-
-    @property
-    def last_known_connection(self) -> Connection | None:
-        return self._link.connection
 
     # --- permits ---------------------------------------------------------------------------------
 
@@ -183,7 +185,7 @@ class PartitionConsumer:
         if self._queue_size == 0:
             return
         self._permits_owed += permits
-        if not self._paused and self._permits_owed >= max(1, self._queue_size // 2):
+        if not self._paused and self._permits_owed >= self._permits_step:
             owed, self._permits_owed = self._permits_owed, 0
             self._flow(owed)
 
@@ -204,10 +206,13 @@ class PartitionConsumer:
     def on_taken(self, message: Message[Any]) -> None:
         """The application has it now."""
         self._queued -= 1
-        if not self.options.durable:
-            self.last_taken = message.message_id()
-        self.redeliveries.on_taken(message)
-        self._owe(1)
+        if self._forgets:
+            self.last_taken = message
+        if self.redeliveries.has_timeout:
+            self.redeliveries.on_taken(message)
+        self._permits_owed += 1
+        if self._permits_owed >= self._permits_step:
+            self._owe(0)
 
     def on_put_back(self, message: Message[Any]) -> None:
         """It was taken and could not be handed over."""
@@ -216,6 +221,31 @@ class PartitionConsumer:
         self.redeliveries.on_done(message.position)
 
     # --- messages ----------------------------------------------------------------------------------
+
+    def on_run(self, ledger_id: int, run: list[tuple[int, bytes]], epoch: int) -> None:
+        """Entries of one ledger that are delivered whole and for the first time, as (entry id, body)."""
+        if 0 <= epoch < self._epoch:
+            return
+        messages: list[Message[Any]] = []
+        covers = self.acks.covers
+        is_simple = self._seeking_in < 0 and self.on_possible_death is None and self._queue_size > 0
+        first = None if self.start is None else self.start.position
+        for entry_id, body in run:
+            start = plain_payload(body) if is_simple else -1
+            position = new_position(Position, (ledger_id, entry_id))
+            if start < 0 or position == first or covers(position):
+                # In order: what came before goes first.
+                self._take_in(messages)
+                messages = []
+                self.on_message(delivery(self._consumer_id, position, self.partition), body)
+            else:
+                messages.append(Message(DeliveredEntry(self, position, body), body, start, len(body)))
+        self._take_in(messages)
+
+    def _take_in(self, messages: list[Message[Any]]) -> None:
+        if messages:
+            self._queued += len(messages)
+            self._deliver(self, messages)
 
     def on_message(self, command: pb.CommandMessage, body: bytes) -> None:
         connection = self._link.connection
@@ -235,16 +265,12 @@ class PartitionConsumer:
                 self.acks.reject(connection, position, validation_error_of(error))
             self._owe(1)
             return
-        if messages:
-            self._queued += len(messages)
-            self._deliver(self, messages)
+        self._take_in(messages)
 
     def _read(self, command: pb.CommandMessage, body: bytes) -> list[Message[Any]]:
-        entry, payload = open_entry(self._topic_text, command, body)
-        bytes_max = 2**31 - 1
+        entry, start = open_entry(self, command, body)
+        payload: bytes | memoryview = memoryview(body)[start:]
         metadata = entry.metadata
-        entry.source, entry.attachment = self, self.generation
-        entry.schema = self._schema
         if len(metadata.encryption_keys):
             decrypted = self._decrypted(entry, payload)
             if decrypted is None:
@@ -257,7 +283,7 @@ class PartitionConsumer:
             payload = whole
         if entry.encryption is not None:
             return [Message(entry, payload)]
-        payload = decompressed(metadata, payload, bytes_max)
+        payload = decompressed(metadata, payload, PAYLOAD_BYTES_MAX)
         messages = messages_of(entry, payload, command.ack_set)
         if entry.acks is not None:
             return self._batch_messages(entry, messages)
@@ -275,7 +301,9 @@ class PartitionConsumer:
             return []
         assert entry.acks is not None
         self.acks.on_batch(position, entry.acks)
-        kept = [one for one in messages if not self._is_before_start(entry, one.batch_index)]
+        kept = messages
+        if self.start is not None:
+            kept = [one for one in messages if not self._is_before_start(entry, one.batch_index)]
         self._owe(count - len(kept))
         if not kept:
             return []
@@ -313,8 +341,8 @@ class PartitionConsumer:
     def _assemble(self, entry: DeliveredEntry, payload: bytes | memoryview) -> bytes | None:
         """One more chunk; the whole payload with the last. Each chunk is a permit used."""
         metadata = entry.metadata
-        limit = 2**31 - 1
-        whole = self._chunks.add(metadata, payload, entry.ledger_entry, self._core.clock.now_ms(), limit)
+        now_ms = self._core.clock.now_ms()
+        whole = self._chunks.add(metadata, payload, entry.ledger_entry, now_ms, PAYLOAD_BYTES_MAX)
         for position in self._chunks.take_dropped():
             if self.options.auto_ack_oldest_chunked_message_on_queue_full:
                 self.acks.add(MessageId(*position))
@@ -345,7 +373,7 @@ class PartitionConsumer:
         if connection is not None:
             command = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=self._consumer_id)
             command.consumer_epoch = self._epoch
-            connection.send(_framed(command))
+            connection.send(redeliver_frame(command))
         self._owe(queued)
 
     def _send_redeliver(self, positions: list[Position]) -> None:
@@ -356,7 +384,7 @@ class PartitionConsumer:
             command = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=self._consumer_id)
             for position in positions[start : start + 1_000]:
                 command.message_ids.add(ledgerId=position.ledger_id, entryId=position.entry_id)
-            connection.send(_framed(command))
+            connection.send(redeliver_frame(command))
 
     # --- requests ------------------------------------------------------------------------------------
 
@@ -470,7 +498,3 @@ class PartitionConsumer:
             if connection is not None:
                 connection.consumers.pop(self._consumer_id, None)
             self.state = step(self.state, State.CLOSED)
-
-
-def _framed(command: pb.CommandRedeliverUnacknowledgedMessages) -> bytes:
-    return commands.encode(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, command)

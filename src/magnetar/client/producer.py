@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from magnetar.client.core import Core
 from magnetar.client.encryption import MessageEncryption
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from magnetar.client.transaction import Transaction
 
 T = TypeVar("T")
+
+# One who submits as fast as there is room still lets the loop write what was submitted, this often.
+TURN_MESSAGES: Final = 64
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class Producer(Generic[T]):
         self._is_simple = partitions == 0 and not options.interceptors
         self._tasks = Tasks(f"producer {topic}", lambda *_: None)
         self._closed = False
+        self._until_turn = TURN_MESSAGES
         # Told when it closes, so that its client forgets it.
         self.on_closed: Callable[[], object] = _nothing
         for index in range(max(1, partitions)):
@@ -178,6 +182,10 @@ class Producer(Generic[T]):
         txn: "Transaction | None" = None,
     ) -> Receipt:
         """As send, but wait only for room in the queue; `await` the receipt for the message id."""
+        self._until_turn -= 1
+        if not self._until_turn:
+            self._until_turn = TURN_MESSAGES
+            await asyncio.sleep(0)
         payload = b"" if content is None else self._schema.encode(content)
         if partition_key is None and content is not None:
             partition_key = self._schema.key_of(content)

@@ -83,7 +83,7 @@ async def _has_more(partition: PartitionConsumer) -> bool:
     if last.entry_id < 0:
         return False
     if partition.last_taken is not None:
-        return _order(last) > _order(partition.last_taken)
+        return _order(last) > _order(partition.last_taken.message_id())
     start = partition.start
     if start is None or start == LATEST_MESSAGE:
         # Where "latest" was when it subscribed, or where a seek by time went, only the broker's cursor knows.

@@ -38,6 +38,9 @@ class Redeliveries:
         self._refused = DueEntries()
         self._unacked = DueEntries()
         self._timeout_ms = options.unacked_messages_timeout_ms or 0
+        self.has_timeout = self._timeout_ms > 0
+        # False until something was ever to be delivered again; acknowledging is quick then.
+        self.is_used = self.has_timeout
         self._timer: Timer | None = None
         self._timer_at_s = 0.0
         self._closed = False
@@ -77,6 +80,7 @@ class Redeliveries:
         delay_ms = self._options.negative_ack_redelivery_delay_ms
         if backoff is not None:
             delay_ms = backoff.delay_ms(redelivery_count)
+        self.is_used = True
         self._unacked.remove(position)
         self._refused.add(position, self._due(delay_ms))
         self._arm()

@@ -9,8 +9,10 @@ from typing import Protocol
 from magnetar.client.incoming import position_of
 from magnetar.client.message_id import TopicMessageId
 from magnetar.client.options import ConsumerOptions, InitialPosition
-from magnetar.ids import MessageId
+from magnetar.ids import MessageId, Position
 from magnetar.names import TopicName
+from magnetar.wire import commands
+from magnetar.wire.commands import Type
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 _UINT64 = 2**64
@@ -96,3 +98,15 @@ def seek_request(consumer_id: int, target: MessageId | int) -> pb.CommandSeek:
 def last_id_of(answer: pb.CommandGetLastMessageIdResponse, topic: str, partition: int) -> TopicMessageId:
     position = position_of(answer.last_message_id)
     return TopicMessageId(topic, *position, partition, answer.last_message_id.batch_index)
+
+
+def delivery(consumer_id: int, position: Position, partition: int) -> pb.CommandMessage:
+    """The command that brought an entry whole and for the first time."""
+    command = pb.CommandMessage(consumer_id=consumer_id)
+    place = command.message_id
+    place.ledgerId, place.entryId, place.partition = position.ledger_id, position.entry_id, partition
+    return command
+
+
+def redeliver_frame(command: pb.CommandRedeliverUnacknowledgedMessages) -> bytes:
+    return commands.encode(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, command)

@@ -8,6 +8,8 @@ Decides.
 """
 
 from collections.abc import Iterable, Sequence
+from struct import Struct
+from struct import error as StructError
 from typing import Final, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -19,6 +21,7 @@ from magnetar.wire.required import missing
 Buffer: TypeAlias = bytes | memoryview
 
 SIZE_BYTES: Final = 4
+_SIZE: Final = Struct(">I")
 MESSAGE_BYTES_MIN: Final = 6
 """The smallest message of a batch: a size, and metadata with nothing but a payload size of 0."""
 
@@ -42,7 +45,7 @@ def split(payload: Buffer, count: int) -> list[BatchedMessage]:
             raise BadPayload(
                 f"Message {index} of a batch of {count} has metadata beyond the {len(view)} bytes there are."
             )
-        metadata = _parse(bytes(view[begin:until]), index)
+        metadata = parse_single(bytes(view[begin:until]), index)
         size = metadata.payload_size
         if not 0 <= size <= len(view) - until:
             raise BadPayload(
@@ -51,6 +54,43 @@ def split(payload: Buffer, count: int) -> list[BatchedMessage]:
         position = until + size
         messages.append(BatchedMessage(metadata, view[until:position]))
     return messages
+
+
+def spans(payload: bytes, count: int) -> list[tuple[int, int, int, bool]]:
+    """As split, without parsing: where each message's metadata and payload begin, where it ends, and whether it has
+    been compacted out. What most messages have for metadata, a size and a sequence id, is read by hand; the rest of
+    a metadata is looked at when somebody asks for it."""
+    size_bytes = len(payload)
+    if not 1 <= count <= size_bytes // MESSAGE_BYTES_MIN:
+        raise BadPayload(f"A batch of {count} messages does not fit into {size_bytes} bytes.")
+    found: list[tuple[int, int, int, bool]] = []
+    append, size_at = found.append, _SIZE.unpack_from
+    begin, is_out = SIZE_BYTES, False
+    try:
+        for _ in range(count):
+            until = begin + size_at(payload, begin - SIZE_BYTES)[0]
+            size = payload[begin + 1]
+            place = begin + 2
+            if size > 127:
+                second = payload[place]
+                size += (second << 7) - 128
+                place = begin + 3 if second < 128 else -1
+            if payload[begin] == 0x18 and (place == until or (0 < place < until and payload[place] == 0x40)):
+                end = until + size
+            else:
+                metadata = parse_single(payload[begin:until], len(found))
+                is_out = metadata.compacted_out
+                end = until + metadata.payload_size
+            if until > size_bytes or not until <= end <= size_bytes:
+                break
+            append((begin, until, end, is_out))
+            is_out = False
+            begin = end + SIZE_BYTES
+    except (IndexError, StructError):
+        pass
+    if len(found) < count:
+        raise BadPayload(f"Message {len(found)} of a batch of {count} goes beyond the {size_bytes} bytes there are.")
+    return found
 
 
 def join(messages: Iterable[BatchedMessage]) -> bytes:
@@ -77,7 +117,8 @@ def select(messages: Sequence[BatchedMessage], ack_set: Sequence[int]) -> list[t
     ]
 
 
-def _parse(data: bytes, index: int) -> SingleMessageMetadata:
+def parse_single(data: bytes, index: int) -> SingleMessageMetadata:
+    """The small metadata of one message. Raises BadPayload."""
     try:
         metadata = SingleMessageMetadata.FromString(data)
     except DecodeError as error:

@@ -223,9 +223,21 @@ def encode_ack(
 ) -> bytes:
     """An ACK of whole entries; what names parts of a batch or a transaction goes through protobuf."""
     parts = [b"\x08", encode(consumer_id), b"\x10\x01" if cumulative else b"\x10\x00"]
+    append = parts.append
+    fronts: dict[int, bytes] = {}
+    current = -1
+    ledger = b""
     for ledger_id, entry_id in positions:
-        message_id = b"\x08" + encode(ledger_id) + b"\x10" + encode(entry_id)
-        parts.append(b"\x1a" + LAST[len(message_id)] + message_id)
+        if ledger_id != current:
+            current = ledger_id
+            ledger = b"\x08" + encode(ledger_id) + b"\x10"
+            fronts = {}
+        entry = encode(entry_id)
+        front = fronts.get(len(entry))
+        if front is None:
+            front = fronts[len(entry)] = b"\x1a" + LAST[len(ledger) + len(entry)] + ledger
+        append(front)
+        append(entry)
     if request_id is not None:
         parts.append(b"\x40" + encode(request_id))
     ack = b"".join(parts)

@@ -13,6 +13,7 @@ from magnetar.client.incoming import is_before_start
 from magnetar.client.message import BatchAcks, DeliveredEntry, Message
 from magnetar.client.message_queue import MessageQueue
 from magnetar.client.redelivery import DueEntries
+from magnetar.client.schema import BYTES, Schema
 from magnetar.client.states import STEPS, IllegalStep, State, is_final, step
 from magnetar.errors import AlreadyClosed
 from magnetar.ids import MessageId, Position
@@ -106,6 +107,9 @@ def test_reading_starts_after_its_place_or_with_it() -> None:
 class FakeSource:
     def __init__(self) -> None:
         self.generation = 1
+        self.topic_text = "t"
+        self.partition = -1
+        self.schema: Schema[Any] = BYTES
         self.taken: list[bytes] = []
 
     def on_taken(self, message: Message[Any]) -> None:
@@ -116,9 +120,7 @@ class FakeSource:
 
 
 def message(source: FakeSource, content: bytes) -> Message[Any]:
-    entry = DeliveredEntry("t", -1, Position(1, 1), pb.MessageMetadata(), 0)
-    entry.source, entry.attachment = source, source.generation
-    return Message(entry, content)
+    return Message(DeliveredEntry(source, Position(1, 1), b"", pb.MessageMetadata()), content)
 
 
 def test_messages_of_a_passed_generation_are_not_handed_out() -> None:
@@ -131,7 +133,7 @@ def test_messages_of_a_passed_generation_are_not_handed_out() -> None:
     assert not queue.is_empty
     taken = queue.take()
     assert taken is not None
-    assert (taken.data(), source.taken, queue.bytes) == (b"new", [b"new"], 0)
+    assert (taken.data(), source.taken) == (b"new", [b"new"])
     queue.put_back(taken)
     assert source.taken == []
     assert queue.take() is taken
