@@ -3,7 +3,8 @@
 
 import asyncio
 import errno
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
 
@@ -12,7 +13,7 @@ import pytest
 from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.storage import BookieStorage
 from magnetar.config.bookie import BookieSettings
-from magnetar.errors import EntryUnknown, MetadataError, NoSuchLedger
+from magnetar.errors import EntryUnknown, MetadataError, NoSuchEntry, NoSuchLedger
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Call, DiskCall
 from tests.unit.bookie.benches import KEY, OK, SMALL, Answers, add_all, bench, code_of_add, opened, packed, run
@@ -353,3 +354,118 @@ def test_a_crash_at_any_call_of_a_collection_loses_nothing_alive(how: str) -> No
         run(after(disk, metadata))
         number += 1
     assert number > 40
+
+
+@pytest.mark.feature("F-GC-07")
+@pytest.mark.parametrize("by_bytes", [True, False])
+def test_compaction_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch, by_bytes: bool) -> None:
+    """After each batch it rests as long as the batch may take; foreground reads and adds go on meanwhile."""
+    settings = replace(
+        SETTINGS,
+        compaction_throttled_by_bytes=by_bytes,
+        compaction_bytes_per_second_max=50_000,
+        compaction_entries_per_second_max=700,
+    )
+    rests: list[float] = []
+    real_sleep = asyncio.sleep
+
+    async def rest(delay_s: float) -> None:
+        rests.append(delay_s)
+        await real_sleep(0)
+
+    async def scenario() -> None:
+        metadata = Metadata(1, 2)
+        async with bench(SimulatedDisk(), settings, questions=metadata.questions()) as storage:
+            await _fill(storage, (1, 2), 60)
+            metadata.ledger_ids.discard(2)
+            monkeypatch.setattr("magnetar.bookie.compaction.asyncio.sleep", rest)
+            await storage.housekeeping.collect(major=True)
+            monkeypatch.setattr("magnetar.bookie.compaction.asyncio.sleep", real_sleep)
+            compactor = storage.housekeeping._collectors[0].compactor
+            assert compactor.entries_copied > 0
+            # Bytes or entries copied, divided by the time rested, is the limit; never more.
+            copied = compactor.bytes_copied if by_bytes else compactor.entries_copied
+            assert copied / sum(rests) == pytest.approx(50_000 if by_bytes else 700)
+            await _check(storage, (1,), 60)
+
+    run(scenario())
+
+
+class Elsewhere:
+    """Which ledgers other bookies hold instead, and how often that was asked."""
+
+    def __init__(self) -> None:
+        self.ledger_ids: set[int] = set()
+        self.fails = False
+        self.held = 0
+
+    @asynccontextmanager
+    async def surplus(self, bookie: str, ledger_id: int) -> AsyncIterator[bool]:
+        if self.fails:
+            raise MetadataError("the store is away")
+        self.held += 1
+        try:
+            yield ledger_id in self.ledger_ids
+        finally:
+            self.held -= 1
+
+
+@pytest.mark.feature("F-GC-08")
+def test_a_copy_that_others_hold_instead_goes_and_its_fence_stays() -> None:
+    async def scenario(disk: SimulatedDisk) -> None:
+        metadata, elsewhere = Metadata(1, 2, 3), Elsewhere()
+        questions = LedgerQuestions(metadata.existing, metadata.exists, elsewhere.surplus)
+        async with bench(disk, SETTINGS, questions=questions) as storage:
+            await _fill(storage, (1, 2), 60)
+            await _fill(storage, (3,), 240)
+            before = len(await _logs(disk))
+            elsewhere.ledger_ids = {3}
+            elsewhere.fails = True
+            await storage.housekeeping.collect(surplus=True)
+            await _check(storage, (1, 2, 3), 60)
+            elsewhere.fails = False
+            await storage.housekeeping.collect()
+            await _check(storage, (3,), 60)
+            await storage.housekeeping.collect(surplus=True)
+            assert elsewhere.held == 0
+            with pytest.raises(NoSuchEntry):
+                await storage.read(3, 0)
+            await _check(storage, (1, 2), 60)
+            assert len(await _logs(disk)) < before, "its space is free"
+            assert await code_of_add(storage, packed(3, 99)) == FENCED, "a writer of old finds the fence"
+
+    async def next_life(disk: SimulatedDisk) -> None:
+        async with bench(disk, SETTINGS, questions=Metadata(1, 2, 3).questions()) as storage:
+            assert await code_of_add(storage, packed(3, 99)) == FENCED
+            # It may be asked to hold the ledger again one day.
+            assert await code_of_add(storage, packed(3, 0), recovery=True) == OK
+            assert await storage.read(3, 0) == packed(3, 0)
+            await _check(storage, (1, 2), 60)
+
+    disk = SimulatedDisk()
+    run(scenario(disk))
+    run(next_life(disk))
+
+
+@pytest.mark.feature("F-GC-08")
+def test_surplus_copies_are_looked_for_at_their_own_interval() -> None:
+    async def scenario() -> None:
+        metadata, elsewhere = Metadata(1), Elsewhere()
+        settings = replace(SETTINGS, garbage_interval_ms=5, surplus_interval_ms=10)
+        questions = LedgerQuestions(metadata.existing, metadata.exists, elsewhere.surplus)
+        gone = asyncio.Event()
+        async with bench(SimulatedDisk(), settings, questions=questions) as storage:
+            await _fill(storage, (1,), 6)
+            drop = storage.empty
+
+            async def empty(ledger_id: int) -> bytes | None:
+                state = await drop(ledger_id)
+                gone.set()
+                return state
+
+            storage.empty = empty  # type: ignore[method-assign]
+            elsewhere.ledger_ids = {1}
+            async with asyncio.timeout(20):
+                await gone.wait()
+
+    run(scenario())
