@@ -2,12 +2,14 @@
 """One Spark session and one standalone for the whole run; a topic of its own for each test."""
 
 import itertools
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from magnetar.blocking import Client
@@ -21,7 +23,7 @@ collect_ignore_glob = ignored_without_pyspark("tests/spark")
 
 
 @pytest.fixture(scope="session")
-def spark(needs: Callable[[str, str], str]) -> "Iterator[SparkSession]":
+def spark(needs: Callable[[str, str], str], tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     needs("java", "Spark needs Java 17 or newer: apt install openjdk-17-jre-headless, or set JAVA_HOME")
     from magnetar import spark as magnetar_spark
 
@@ -33,6 +35,9 @@ def spark(needs: Callable[[str, str], str]) -> "Iterator[SparkSession]":
         spark_sql_shuffle_partitions="2",
         spark_driver_bindAddress="127.0.0.1",
         spark_driver_memory="1g",
+        # What an operator keeps of a query, so that a test can look for secrets in it.
+        spark_eventLog_enabled="true",
+        spark_eventLog_dir=f"file://{tmp_path_factory.mktemp('events')}",
     )
     made.sparkContext.setLogLevel("ERROR")
     yield made
@@ -44,8 +49,27 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
     directory = tmp_path_factory.mktemp("standalone")
     config = directory / "broker.conf"
     config.write_text("brokerDeduplicationEnabled=true\n")
-    with StandaloneProcess(directory, "--config", str(config)) as process:
+    doors = ("--bookie-port", "0", "--metadata-port", "0")
+    with StandaloneProcess(directory, "--config", str(config), *doors) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def metadata_url(standalone: StandaloneProcess) -> str:
+    """Where the standalone serves its metadata to those who read ledgers themselves."""
+    url: str = json.loads((standalone.directory / "ready.json").read_text())["metadataUrl"]
+    return url
+
+
+@pytest.fixture(scope="session")
+def admin(standalone: StandaloneProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{standalone.web_url}/admin/v2", timeout=30) as made:
+        yield made
+
+
+@pytest.fixture
+def options(standalone: StandaloneProcess, topic: str) -> dict[str, str]:
+    return {"service.url": standalone.service_url, "topic": topic}
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -60,7 +61,12 @@ def test_limits_are_exact_and_a_restart_goes_on(
 
 @pytest.mark.feature("F-SPK-03")
 def test_one_cursor_follows_the_checkpoint_and_nothing_else_stays(
-    spark: SparkSession, standalone: StandaloneProcess, client: Client, topic: str, checkpoint: str
+    spark: SparkSession,
+    standalone: StandaloneProcess,
+    client: Client,
+    admin: httpx.Client,
+    topic: str,
+    checkpoint: str,
 ) -> None:
     publish(client, topic, 500)
     collected = Collected()
@@ -71,9 +77,12 @@ def test_one_cursor_follows_the_checkpoint_and_nothing_else_stays(
     # Spark commits a batch when the next begins: one more batch commits all that was read before it.
     publish(client, topic, 10, start=500)
     run_available(frame, collected, checkpoint)
+    assert collected.rows == Counter(range(510))
+    stats = admin.get(f"/{topic.replace('://', '/')}/stats").json()
+    assert list(stats["subscriptions"]) == ["spark-query"], "readers of the query are gone with it"
     with client.subscribe(topic, "spark-query") as consumer:
-        first = consumer.receive(20_000)
-        assert int(first.data()) >= 500 or first.index() is None
+        received = [int(consumer.receive(20_000).data()) for _ in range(10)]
+    assert received == list(range(500, 510)), "what is committed is never delivered again, and nothing else is missing"
 
 
 @pytest.mark.feature("F-SPK-02")

@@ -131,6 +131,9 @@ class _Given:
             found = self._left.pop(name.lower(), found)
         return found
 
+    def has(self, name: str) -> bool:
+        return name.lower() in self._left
+
     def flag(self, name: str, default: bool) -> bool:
         text = (self.take(name) or str(default)).lower()
         if text not in ("true", "false"):
@@ -197,6 +200,9 @@ class _Given:
 def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Raises BadSetting, naming the option."""
     given = _Given(options)
+    for first, second in (("startingTime", "startingOffsets"), ("endingTime", "endingOffsets")):
+        if given.has(first) and given.has(second):
+            raise BadSetting(f"give one of the options {first} and {second}, not both")
     topics = _topics(given)
     start_default, start = LATEST_TEXT if streaming else EARLIEST_TEXT, given.take("startingTime")
     end = given.take("endingTime")

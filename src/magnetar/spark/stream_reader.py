@@ -51,10 +51,14 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         planner = self._planner()
         offsets = planner.bound(planner.topics(), self._options.start)
-        if self._options.subscription is not None:
+        self._hold(offsets)
+        return offsets_to_json(offsets)
+
+    def _hold(self, offsets: Mapping[str, Offset]) -> None:
+        """Nothing behind these offsets is trimmed before it is committed, if there is a subscription for that."""
+        if offsets and self._options.subscription is not None:
             here = self._here()
             here.run(move(here.client, self._options.subscription, offsets))
-        return offsets_to_json(offsets)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.messages_per_trigger_max is not None:
@@ -76,7 +80,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = offsets_from_json(start)
         ends = self._target if self._target is not None else planner.ends(planner.topics())
         # A topic that was found since then is read from its beginning; one that is gone stays where it was.
-        starts |= {topic: START for topic in ends if topic not in starts}
+        found = {topic: START for topic in ends if topic not in starts}
+        self._hold(found)
+        starts |= found
         starts = planner.settled(starts, starts) if any(one.after is None for one in starts.values()) else starts
         ends = {topic: _later(starts[topic], ends.get(topic, starts[topic])) for topic in starts}
         if self._waits_for_more(starts, ends):
@@ -121,9 +127,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return RangeReader(self._options, self._columns, self._info, partition.span).batches()
 
     def commit(self, end: dict[str, Any]) -> None:
-        if self._options.subscription is not None:
-            here = self._here()
-            here.run(move(here.client, self._options.subscription, offsets_from_json(end)))
+        self._hold(offsets_from_json(end))
 
 
 def _later(one: Offset, other: Offset) -> Offset:
