@@ -34,13 +34,13 @@ TABLE = {
     "unknown-is-absent": Planted("takeover", 1001, "I6 fenced-cannot-commit"),
     "reads-do-not-fence": Planted("takeover", 1003, "I6 fenced-cannot-commit"),
     "cookie-ignored": Planted("storage", 1002, "I14 honest"),
-    "limbo-says-absent": Planted("storage", 1000, "I6 fenced-cannot-commit"),
+    "limbo-says-absent": Planted("storage", 1055, "I6 fenced-cannot-commit"),
     "copies-nothing": Planted("storage", 1003, "I11 replicated"),
-    "broker-ack-before-sync": Planted("broker", 1000, "I1 acked-readable"),
-    "mark-delete-off-by-one": Planted("broker", 1000, "I9 cursor"),
-    "cursor-not-saved": Planted("broker", 1000, "I9 cursor"),
+    "broker-ack-before-sync": Planted("broker", 1003, "I1 acked-readable"),
+    "mark-delete-off-by-one": Planted("broker", 1004, "I9 cursor"),
+    "cursor-not-saved": Planted("broker", 1029, "I9 cursor"),
     "redelivery-lost": Planted("broker", 1000, "I9 cursor"),
-    "duplicates-forgotten": Planted("broker", 1000, "I4 no-duplicate"),
+    "duplicates-forgotten": Planted("broker", 1007, "I4 no-duplicate"),
 }
 
 

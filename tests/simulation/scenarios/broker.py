@@ -84,7 +84,8 @@ class BrokerStory:
             node.start(self._produce)
         for node in self.consumers:
             node.start(self._consume)
-        world.nemesis.targets = [self.machine, *self.producers, *self.consumers]
+        # The machine that keeps everything is struck as often as all the others together.
+        world.nemesis.targets = [*[self.machine] * 4, *self.producers, *self.consumers]
         await world.nemesis.run(_SECONDS)
         world.nemesis.heal()
         self.stopping = True
@@ -218,12 +219,13 @@ class BrokerStory:
 
     async def _acknowledge(self, name: str, consumer: Consumer[bytes], message: Any, place: tuple[int, ...]) -> None:
         operation = self.history.invoke(name, "ack", Acked(_TOPIC, _SUBSCRIPTION, place))
+        # From now on: the answer may arrive when the broker that gave it is dead already.
+        before = self._hindrances()
         try:
             await consumer.acknowledge(message)
         except MagnetarError as error:
             self.history.info(operation, type(error).__name__)
             return
-        before = self._hindrances()
 
         def settle() -> None:
             if self._hindrances() == before and self.machine.is_running() and not self.machine.is_paused():

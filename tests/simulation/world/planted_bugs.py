@@ -19,7 +19,6 @@ from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.opening import Opening
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.deduplication import Deduplication
-from magnetar.broker.dispatch.many_consumers import ManyConsumersDispatcher
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import NoSuchEntry
 from magnetar.ids import Position
@@ -183,14 +182,8 @@ def _cursor_not_saved() -> AbstractContextManager[Any]:
 
 
 def _redelivery_lost() -> AbstractContextManager[Any]:
-    """What a consumer held when it left is given to nobody."""
-    take_back = ManyConsumersDispatcher._take_back
-
-    def lose(self: ManyConsumersDispatcher, consumer: Any) -> list[Position]:
-        take_back(self, consumer)
-        return []
-
-    return patch.object(ManyConsumersDispatcher, "_take_back", lose)
+    """What was delivered and not acknowledged is not delivered again."""
+    return patch.object(Cursor, "rewind", lambda self: None)
 
 
 def _duplicates_forgotten() -> AbstractContextManager[Any]:
