@@ -65,6 +65,12 @@ class RoleProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def said(self) -> dict[str, Any]:
+        """What its ready file says."""
+        found: dict[str, Any] = json.loads(self._ready.read_text())
+        return found
+
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
@@ -83,7 +89,7 @@ class RoleProcess:
 
 
 class Cluster:
-    """Some bookies and a broker over metadata of their own, or over the one that a URL names."""
+    """Some bookies and brokers over metadata of their own, or over the one that a URL names."""
 
     def __init__(
         self,
@@ -93,6 +99,7 @@ class Cluster:
         metadata: str | None = None,
         environment: dict[str, str] | None = None,
         broker: bool = True,
+        brokers: int = 1,
     ) -> None:
         self._environment = environment or {}
         self.metadata: RoleProcess | None = None
@@ -102,6 +109,8 @@ class Cluster:
             self.metadata = RoleProcess("metadata", directory / "metadata", "metadata", "serve", "--port", port)
         self.bookies = [self._role(directory, f"bookie-{i}", "bookie") for i in range(bookies)]
         self.broker = self._role(directory, "broker", "broker") if broker else None
+        others = [self._role(directory, f"broker-{i}", "broker") for i in range(1, brokers)]
+        self.brokers = [self.broker, *others] if self.broker is not None else []
         self.service_url = ""
 
     def _role(self, directory: Path, name: str, verb: str) -> RoleProcess:
@@ -110,7 +119,7 @@ class Cluster:
         return RoleProcess(name, directory / name, *arguments, environment=self._environment)
 
     def processes(self) -> list[RoleProcess]:
-        return [role for role in (self.broker, *self.bookies, self.metadata) if role is not None]
+        return [role for role in (*self.brokers, *self.bookies, self.metadata) if role is not None]
 
     def start(self) -> None:
         if self.metadata is not None:
@@ -120,7 +129,10 @@ class Cluster:
         for bookie in self.bookies:
             bookie.until_ready()
         if self.broker is not None:
-            self.service_url = self.broker.start()["serviceUrl"]
+            for role in self.brokers:
+                role.launch()
+            urls = [role.until_ready()["serviceUrl"] for role in self.brokers]
+            self.service_url = "pulsar://" + ",".join(url.removeprefix("pulsar://") for url in urls)
 
     def __enter__(self) -> Self:
         try:

@@ -15,9 +15,11 @@ from starlette.routing import BaseRoute
 
 import magnetar
 from magnetar.admin import (
+    balance,
     bookies,
     broker_stats,
     brokers,
+    bundle_routes,
     clusters,
     compaction,
     health,
@@ -37,6 +39,7 @@ from magnetar.admin import (
     topics,
 )
 from magnetar.admin.answers import refusal_of, refused
+from magnetar.admin.at_owner import AnsweredElsewhereError, at_owner
 from magnetar.admin.counting import counted_in
 from magnetar.admin.door import let_in
 from magnetar.admin.known_paths import unserved_feature
@@ -60,6 +63,7 @@ ROUTERS = (
     clusters.router,
     tenants.router,
     permissions.router,
+    bundle_routes.router,
     namespaces.router,
     namespace_policies.router,
     partitions.router,
@@ -69,6 +73,7 @@ ROUTERS = (
     compaction.router,
     topics.router,
     topic_policies.router,
+    balance.router,
     brokers.router,
     broker_stats.router,
     bookies.router,
@@ -97,11 +102,12 @@ def new_app() -> FastAPI:
         title="Magnetar",
         version=magnetar.__version__,
         redirect_slashes=False,
-        dependencies=[Depends(let_in)],
+        dependencies=[Depends(let_in), Depends(at_owner)],
     )
     for router in ROUTERS:
         app.include_router(router)
     app.add_exception_handler(MagnetarError, _on_refused)
+    app.add_exception_handler(AnsweredElsewhereError, _on_answered)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_bug)
@@ -122,6 +128,11 @@ async def watch_rates(parts: AdminParts) -> None:
 async def _on_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, MagnetarError)
     return refusal_of(error)
+
+
+async def _on_answered(request: Request, error: Exception) -> Response:
+    assert isinstance(error, AnsweredElsewhereError)
+    return error.response
 
 
 async def _on_bad_request(request: Request, error: Exception) -> Response:

@@ -10,10 +10,12 @@ from fastapi import APIRouter, Response
 
 import magnetar
 from magnetar.admin.answers import answered
-from magnetar.admin.bundles import bundle_of, bundles_of
+from magnetar.admin.bundle_routes import ranges_of
+from magnetar.admin.bundles import bundle_of
 from magnetar.admin.parts import Parts
 from magnetar.admin.slices import sliced
 from magnetar.admin.topic_stats import StatsAsked, topic_stats
+from magnetar.broker.ownership.load_data import encode_load
 
 router = APIRouter(prefix="/admin/v2/broker-stats", tags=["broker statistics"])
 
@@ -28,7 +30,7 @@ async def topics(parts: Parts) -> Response:
     async for topic in sliced(parts.broker.topics.loaded(), _STATS_PER_SLICE):
         namespace = topic.name.namespace
         if str(namespace) not in bounds:
-            bounds[str(namespace)] = bundles_of(await parts.records.read(namespace.policies_path) or {})
+            bounds[str(namespace)] = await ranges_of(parts, namespace)
         bundle = found.setdefault(str(namespace), {}).setdefault(bundle_of(topic.name, bounds[str(namespace)]), {})
         stats = topic_stats(topic, parts.rates, StatsAsked(), parts.broker_id)
         bundle.setdefault(str(topic.name.domain), {})[str(topic.name)] = stats
@@ -38,6 +40,9 @@ async def topics(parts: Parts) -> Response:
 @router.get("/load-report")
 async def load_report(parts: Parts) -> Response:
     broker = parts.broker
+    if broker.cluster is not None and broker.ownership.own is not None:
+        load = await broker.cluster.reports.look(broker.ownership.own)
+        return Response(encode_load(load), media_type="application/json")
     loaded = broker.topics.loaded()
     return answered(
         {

@@ -10,7 +10,9 @@ from fastapi import APIRouter, Response
 
 from magnetar.admin.answers import AdminRefused, answered, done
 from magnetar.admin.bodies import Body, an_object, texts
+from magnetar.admin.brokers import active_brokers
 from magnetar.admin.parts import AdminParts, Parts
+from magnetar.broker.ownership.isolation import IsolationPolicy, decode_policies
 from magnetar.errors import BadName, NoRecord
 from magnetar.names import CLUSTERS_ROOT, check_cluster, cluster_path, decode_name
 
@@ -139,7 +141,9 @@ async def isolation_policies(parts: Parts, cluster: str) -> Response:
 @router.get("/{cluster}/namespaceIsolationPolicies/brokers")
 async def isolated_brokers(parts: Parts, cluster: str) -> Response:
     await _isolation(parts, decode_name(cluster))
-    return answered([{"brokerName": parts.broker_id, "namespaceRegex": [], "primary": False}])
+    record = await parts.records.read(f"{cluster_path(decode_name(cluster))}/{_ISOLATION}")
+    policies = decode_policies(record)
+    return answered([_isolated(broker, policies) for broker in await active_brokers(parts)])
 
 
 @router.get("/{cluster}/namespaceIsolationPolicies/{name}")
@@ -171,6 +175,15 @@ async def delete_isolation_policy(parts: Parts, cluster: str, name: str) -> Resp
 
 
 # --- inside -------------------------------------------------------------------------------------
+
+
+def _isolated(broker: str, policies: list[IsolationPolicy]) -> dict[str, Any]:
+    own = [policy for policy in policies if policy.is_primary(broker) or policy.is_secondary(broker)]
+    return {
+        "brokerName": broker,
+        "namespaceRegex": [pattern for policy in own for pattern in policy.namespaces],
+        "primary": any(policy.is_primary(broker) for policy in own),
+    }
 
 
 async def require_cluster(parts: AdminParts, name: str) -> dict[str, Any]:

@@ -330,8 +330,6 @@ _LAST_PARTS: Final = (
     ("shadowTopics", "Shadow topics"),
     ("migrate", "Migration between clusters"),
     ("migration", "Migration between clusters"),
-    ("split", "Splitting of bundles"),
-    ("topicHashPositions", "Splitting of bundles"),
     ("internal-info", "The raw record of a managed ledger"),
     ("shutdown", "Stopping a broker over HTTP"),
 )

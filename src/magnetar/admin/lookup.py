@@ -6,21 +6,34 @@ Carries.
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from magnetar.admin.answers import AdminRefused, answered, raw_answer
-from magnetar.admin.bundles import bundle_of, bundles_of
+from magnetar.admin.bundle_routes import ranges_of
+from magnetar.admin.bundles import bundle_of
 from magnetar.admin.parts import Parts, Topic
 
 router = APIRouter(prefix="/lookup/v2/topic/{domain:domain}/{tenant}/{namespace}/{topic}", tags=["lookup"])
 
 
 @router.get("")
-async def lookup(parts: Parts, topic: Topic, listener: Annotated[str, Query(alias="listenerName")] = "") -> Response:
+async def lookup(
+    request: Request,
+    parts: Parts,
+    topic: Topic,
+    listener: Annotated[str, Query(alias="listenerName")] = "",
+    authoritative: bool = False,
+) -> Response:
     policies = await parts.records.read(topic.namespace.policies_path)
     if policies is None:
         raise AdminRefused(404, "Namespace not found")
-    owner = (await parts.broker.ownership.locate(topic, listener=listener)).owner
+    owner, is_redirect, next_authoritative = await parts.broker.ownership.locate(
+        topic, authoritative=authoritative, listener=listener
+    )
+    if is_redirect:
+        flag = "true" if next_authoritative else "false"
+        url = f"{owner.web_url}{request.scope['path']}?authoritative={flag}"
+        return Response(status_code=307, headers={"location": url + (f"&listenerName={listener}" if listener else "")})
     return answered(
         {
             "brokerUrl": owner.service_url,
@@ -35,7 +48,4 @@ async def lookup(parts: Parts, topic: Topic, listener: Annotated[str, Query(alia
 
 @router.get("/bundle")
 async def bundle(parts: Parts, topic: Topic) -> Response:
-    policies = await parts.records.read(topic.namespace.policies_path)
-    if policies is None:
-        raise AdminRefused(404, "Namespace not found")
-    return raw_answer(bundle_of(topic, bundles_of(policies)))
+    return raw_answer(bundle_of(topic, await ranges_of(parts, topic.namespace)))

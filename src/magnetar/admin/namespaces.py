@@ -11,7 +11,8 @@ from fastapi import APIRouter, Query, Response
 
 from magnetar.admin.answers import AdminRefused, answered, done
 from magnetar.admin.bodies import Body, an_object, texts
-from magnetar.admin.bundles import boundaries, bundle_data, bundles_of, check_bundle, is_within, parsed_bundles
+from magnetar.admin.bundle_routes import ranges_of, require_bundle
+from magnetar.admin.bundles import boundaries, bundle_data, is_within, parsed_bundles
 from magnetar.admin.names_asked import decoded_subscription, decoded_tenant
 from magnetar.admin.partitions import require_namespace
 from magnetar.admin.parts import AdminParts, Namespace, Parts
@@ -64,7 +65,7 @@ async def list_namespaces(parts: Parts, tenant: str) -> Response:
 @router.get(NAMESPACE)
 async def read(parts: Parts, namespace: Namespace) -> Response:
     policies = await require_namespace(parts, namespace.policies_path)
-    return answered({**_SHOWN, **policies, "bundles": bundle_data(bundles_of(policies))})
+    return answered({**_SHOWN, **policies, "bundles": bundle_data(await ranges_of(parts, namespace))})
 
 
 @router.put(NAMESPACE)
@@ -94,6 +95,9 @@ async def delete(parts: Parts, namespace: Namespace, force: bool = False) -> Res
         raise AdminRefused(405, "Broker doesn't allow forced deletion of namespaces")
     if await parts.broker.topics.names(namespace, ListMode.ALL):
         raise AdminRefused(409, "Cannot delete non empty namespace")
+    if parts.broker.cluster is not None:
+        for bundle in (await parts.broker.bundles.of(namespace)).all():
+            await parts.broker.cluster.free(bundle)
     await parts.records.delete(namespace.local_policies_path)
     try:
         await parts.records.store.delete(namespace.policies_path)
@@ -112,7 +116,7 @@ async def topics(parts: Parts, namespace: Namespace, mode: str = "PERSISTENT") -
 
 @router.get(NAMESPACE + "/bundles")
 async def bundles(parts: Parts, namespace: Namespace) -> Response:
-    return answered(bundle_data(bundles_of(await require_namespace(parts, namespace.policies_path))))
+    return answered(bundle_data(await ranges_of(parts, namespace)))
 
 
 # --- all topics at once -------------------------------------------------------------------------
@@ -130,9 +134,9 @@ async def unload_bundle(
     parts: Parts, namespace: Namespace, bundle: str, destination: Annotated[str, Query(alias="destinationBroker")] = ""
 ) -> Response:
     await _require_bundle(parts, namespace, bundle)
-    if destination and destination != parts.broker_id:
+    if parts.broker.cluster is None and destination and destination != parts.broker_id:
         raise AdminRefused(412, f"There is no broker {destination}; this one is {parts.broker_id}")
-    await _unload(parts, namespace, bundle)
+    await _unload(parts, namespace, bundle, destination)
     return done()
 
 
@@ -179,7 +183,7 @@ def check_clusters(clusters: list[str], tenant: dict[str, Any], tenant_name: str
 
 
 async def _require_bundle(parts: AdminParts, namespace: NamespaceName, bundle: str) -> None:
-    check_bundle(namespace, bundles_of(await require_namespace(parts, namespace.policies_path)), bundle)
+    await require_bundle(parts, namespace, bundle)
 
 
 async def _stored_in(parts: AdminParts, namespace: NamespaceName, bundle: str) -> AsyncIterator[TopicName]:
@@ -190,8 +194,17 @@ async def _stored_in(parts: AdminParts, namespace: NamespaceName, bundle: str) -
             yield name
 
 
-async def _unload(parts: AdminParts, namespace: NamespaceName, bundle: str) -> None:
-    topics = parts.broker.topics
+async def _unload(parts: AdminParts, namespace: NamespaceName, bundle: str, destination: str = "") -> None:
+    """In a cluster: have the owner of each bundle give it up, whoever that is."""
+    topics, cluster = parts.broker.topics, parts.broker.cluster
+    if cluster is not None:
+        for each in (await parts.broker.bundles.of(namespace)).all():
+            if not bundle or each.range == bundle:
+                try:
+                    await cluster.unload(each, destination)
+                except BadSetting as error:
+                    raise AdminRefused(412, str(error)) from error
+        return
     names = [*(topic.name for topic in topics.loaded()), *(topic.name for topic in topics.in_memory())]
     for name in names:
         if name.namespace == namespace and (not bundle or is_within(name, bundle)):

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query, Response
 
 from magnetar.admin.answers import AdminRefused, answered, done
 from magnetar.admin.bodies import Body, text_map
-from magnetar.admin.bundles import bundles_of, check_bundle, is_within
+from magnetar.admin.bundle_routes import require_bundle
+from magnetar.admin.bundles import is_within
 from magnetar.admin.partitions import TOPIC, TOPICS, require_namespace
 from magnetar.admin.parts import AdminParts, Namespace, Parts, Topic
 from magnetar.admin.topic_loading import parts_of, stored_topic
@@ -25,11 +26,11 @@ router = APIRouter(tags=["topics"])
 
 @router.get(TOPICS)
 async def list_topics(parts: Parts, namespace: Namespace, domain: str, bundle: str = "") -> Response:
-    policies = await require_namespace(parts, namespace.policies_path)
+    await require_namespace(parts, namespace.policies_path)
     mode = ListMode.PERSISTENT if domain == TopicDomain.PERSISTENT else ListMode.NON_PERSISTENT
     names = await parts.broker.topics.names(namespace, mode)
     if bundle:
-        check_bundle(namespace, bundles_of(policies), bundle)
+        await require_bundle(parts, namespace, bundle)
         names = [name for name in names if is_within(name, bundle)]
     return answered([str(name) for name in names])
 

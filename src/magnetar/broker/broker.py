@@ -21,6 +21,7 @@ from magnetar.broker.ownership.bundles import Bundle
 from magnetar.broker.ownership.cluster import Cluster, Clustering
 from magnetar.broker.ownership.owner import Owner, parse_listeners
 from magnetar.broker.ownership.ownership import Ownership, SoleOwnership
+from magnetar.broker.ownership.splitting import TopicPlace
 from magnetar.broker.policy_upkeep import PolicyUpkeep
 from magnetar.broker.publish_budget import PublishBudget
 from magnetar.broker.schemas.registry import SchemaRegistry
@@ -28,6 +29,8 @@ from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.session.produce import on_sends
 from magnetar.broker.session.session import Session
 from magnetar.broker.session.table import SERVED
+from magnetar.broker.topic_counts import places_of, topic_counts
+from magnetar.broker.topic_list import ListMode
 from magnetar.broker.topics import Topics
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.security import SecuritySettings
@@ -59,7 +62,7 @@ class Broker:
         self.guard = Guard(security, open_authentication(security, clock), store)
         self.namespaces = Namespaces(store)
         self.bundles = BundleRanges(store)
-        self.cluster = None if clustering is None else clustering.build(store, self.bundles, clock, on_crash)
+        self.cluster: Cluster | None = None
         self.ownership: Ownership = SoleOwnership(self.namespaces)
         self._store = store
         self._tasks = Tasks("broker", on_crash)
@@ -72,7 +75,10 @@ class Broker:
             bytes_max=settings.schema_bytes_max,
         )
         self.topics.on_deleted = lambda name: self.schemas.delete(name, force=True)
-        if self.cluster is not None:
+        if clustering is not None:
+            self.cluster = Cluster(
+                clustering, settings.cluster_name, store, self.bundles, clock, on_crash, self.topic_places
+            )
             self._share(self.cluster)
         self._budget = PublishBudget(settings.process_publish_bytes_max)
         self._connections: dict[Connection, Tasks] = {}
@@ -103,7 +109,9 @@ class Broker:
         bundles = 1 if self.cluster is None else self.cluster.settings.namespace_bundles
         await self.namespaces.initialize(settings.cluster_name, service_url, web_url, bundles=bundles)
         listeners = parse_listeners(settings.advertised_listeners)
-        own = Owner(service_url, web_url, service_url_tls, listeners=listeners)
+        https = f"https://{settings.advertised_address}:{security.https_port}"
+        web_url_tls = https if self.tls is not None and security.https_port > 0 else ""
+        own = Owner(service_url, web_url, service_url_tls, web_url_tls, listeners)
         if self.cluster is not None:
             await self.cluster.join(own)
         self.ownership.own = own
@@ -149,12 +157,19 @@ class Broker:
         """Serve only what the cluster's ownership says, and close what leaves."""
         self.ownership = cluster.ownership
         cluster.ownership.close_topics = self._close_topics
+        cluster.reports.counts = lambda: topic_counts(self.topics)
         self.topics.check_served = cluster.ownership.check_served
         self.topics.on_storage_failed = cluster.ownership.on_storage_failed
 
     async def _close_topics(self, bundle: Bundle) -> None:
         for name in await self.topics.present_in(bundle.has):
             await self.topics.unload(name)
+
+    async def topic_places(self, bundle: Bundle) -> list[TopicPlace]:
+        """Every topic of a bundle, served or not, with its traffic as far as it is known."""
+        names = await self.topics.visible_names(bundle.namespace, ListMode.ALL)
+        traffic = {} if self.cluster is None else self.cluster.reports.traffic.of_topics
+        return places_of(names, traffic)
 
     def _open_session(self, connection: Connection) -> Session:
         if len(self._connections) >= self.settings.connections_max:

@@ -212,7 +212,7 @@ class Topics:
             for topic in loaded:
                 topic.refuse_when_busy()
         for partition in present:
-            if await self.directory.exists(partition):
+            if await self.managed_ledgers.exists(partition.persistence_name):
                 await self.delete(partition, force=force)
         await self._forget(name)
         await self.namespaces.delete_partitioned(name)

@@ -62,6 +62,8 @@ class Claim:
         self._epoch_path = epoch_path
         self._on_state = on_state
         self._wake = asyncio.Event()
+        # A look at the record while our own change of it is under way would take it for someone else's.
+        self._turn = asyncio.Lock()
         self._settled = asyncio.Event()
         self._session_lost = False
         self._ended = False
@@ -78,15 +80,16 @@ class Claim:
 
     async def update(self, value: bytes) -> None:
         """Change what our record says. BadVersion: it is not ours any more."""
-        if not self.is_held:
-            raise BadVersion(f"{self.path} is not held now ({self.state.value})")
-        self._intended = value
-        try:
-            stored = await self._store.put(self.path, value, expected_version=self.version, ephemeral=True)
-        except BadVersion:
-            self._wake.set()
-            raise
-        self.value, self.version = value, stored.version
+        async with self._turn:
+            if not self.is_held:
+                raise BadVersion(f"{self.path} is not held now ({self.state.value})")
+            self._intended = value
+            try:
+                stored = await self._store.put(self.path, value, expected_version=self.version, ephemeral=True)
+            except BadVersion:
+                self._wake.set()
+                raise
+            self.value, self.version = value, stored.version
 
     async def release(self) -> None:
         """Give the path up: our record goes, and nothing is claimed again."""
@@ -106,7 +109,8 @@ class Claim:
             self._wake.clear()
             wait_ms = RECHECK_MS
             try:
-                await self._look()
+                async with self._turn:
+                    await self._look()
             except MetadataError as error:
                 if not error.retryable:
                     raise

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from magnetar.errors import DamagedRecord
+from magnetar.errors import BadName, DamagedRecord
 from magnetar.names import NamespaceName, TopicName
 
 FULL: Final = 0xFFFFFFFF
@@ -92,10 +92,14 @@ def parse_range(namespace: NamespaceName, text: str) -> Bundle | None:
     return bundle if separator and 0 <= bundle.low < bundle.high <= FULL else None
 
 
-def bundle_of_path(path: str) -> Bundle | None:
-    """The bundle whose owner stands at a path of the metadata."""
-    parts = path.removeprefix(OWNERSHIP_ROOT + "/").split("/")
-    return parse_range(NamespaceName(parts[0], parts[1]), parts[2]) if len(parts) == 3 else None
+def parse_bundle(text: str) -> Bundle | None:
+    """The bundle that a text such as public/default/0x00000000_0x40000000 names; None when it names none."""
+    namespace, _, part = text.rpartition("/")
+    tenant, _, local = namespace.partition("/")
+    try:
+        return parse_range(NamespaceName(tenant, local), part)
+    except BadName:
+        return None
 
 
 def encode_bounds(bounds: Sequence[int]) -> dict[str, Any]:

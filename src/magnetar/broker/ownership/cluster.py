@@ -1,28 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker's part in its cluster: its registration, its bundles, and its way in and out.
+"""A broker's part in its cluster: its registration, its bundles, its load, and its way in and out.
 
 Assembles.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import magnetar
+from magnetar.broker.ownership.assignment import Assignment
+from magnetar.broker.ownership.balancer import Balancer
 from magnetar.broker.ownership.bundle_ranges import BundleRanges
 from magnetar.broker.ownership.bundles import Bundle
 from magnetar.broker.ownership.cluster_ownership import ClusterOwnership
+from magnetar.broker.ownership.dynamic_settings import DynamicSettings
 from magnetar.broker.ownership.handovers import Handovers
 from magnetar.broker.ownership.load_data import BrokerLoad
+from magnetar.broker.ownership.load_reports import LoadReports
 from magnetar.broker.ownership.membership import Membership
+from magnetar.broker.ownership.orders import SPLIT, UNLOAD, Order, Orders
 from magnetar.broker.ownership.owner import Owner
+from magnetar.broker.ownership.splitter import Splitter
+from magnetar.broker.ownership.splitting import TopicPlace
 from magnetar.config.balance import BalanceSettings
 from magnetar.config.metadata import MetadataSettings
-from magnetar.errors import MagnetarError
+from magnetar.errors import BadSetting, MagnetarError, ServiceNotReady
 from magnetar.metadata.coordination import Coordination
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
+from magnetar.runtime.host import HostReading, read_host
 from magnetar.runtime.tasks import Tasks
 
 # A claim is a task.
@@ -38,15 +46,7 @@ class Clustering(NamedTuple):
     metadata: MetadataSettings
     # Tells this process, and its successors on the same directory, from any other at its address.
     instance: str = ""
-
-    def build(
-        self,
-        store: MetadataStore,
-        ranges: BundleRanges,
-        clock: WallClock,
-        on_crash: Callable[[str, BaseException], None],
-    ) -> "Cluster":
-        return Cluster(store, ranges, self.settings, self.metadata, clock, on_crash, instance=self.instance)
+    read_host: Callable[[], HostReading] = read_host
 
 
 class Cluster:
@@ -54,35 +54,92 @@ class Cluster:
 
     def __init__(
         self,
+        clustering: Clustering,
+        cluster_name: str,
         store: MetadataStore,
         ranges: BundleRanges,
-        settings: BalanceSettings,
-        metadata: MetadataSettings,
         clock: WallClock,
         on_crash: Callable[[str, BaseException], None],
-        *,
-        instance: str = "",
+        places: Callable[[Bundle], Awaitable[Sequence[TopicPlace]]],
     ) -> None:
-        self.settings = settings
+        metadata = clustering.metadata
         self._clock = clock
-        self._instance = instance
+        self._instance = clustering.instance
         self._tasks = Tasks("ownership", on_crash, tasks_max=_CLAIMS_MAX)
+        self.dynamic = DynamicSettings(store, clustering.settings)
         coordination = Coordination(store, self._tasks)
         self.membership = Membership(store, coordination, metadata)
+        self.assignment = Assignment(store, cluster_name, self._current, metadata, clock)
         self.ownership = ClusterOwnership(
-            store, ranges, self.membership, coordination, settings, metadata, self._tasks, self.choose
+            store,
+            ranges,
+            self.membership,
+            coordination,
+            clustering.settings,
+            metadata,
+            self._tasks,
+            self.assignment.choose,
         )
         self.handovers = Handovers(store, self.ownership, self._tasks)
+        self.splitter = Splitter(ranges, self.ownership, places)
+        self.orders = Orders(store, self._tasks, self._carry_out, clustering.settings.unload_timeout_ms)
+        self.reports = LoadReports(
+            ranges, self.ownership, self._current, clock, clustering.read_host, instance=clustering.instance
+        )
+        self.balancer = Balancer(store, ranges, self.membership, self.assignment, self._current, clock, self.command)
+
+    @property
+    def settings(self) -> BalanceSettings:
+        """What holds now."""
+        return self.dynamic.current
+
+    def _current(self) -> BalanceSettings:
+        return self.dynamic.current
 
     async def join(self, own: Owner) -> None:
         now_ms = self._clock.now_ms()
         await self.membership.join(BrokerLoad(own, self._instance, now_ms, now_ms, magnetar.__version__))
         self.ownership.own = own
         self.handovers.start(own.broker_id)
+        self.orders.start(own.broker_id)
+        self._tasks.start(self.dynamic.run(), "dynamic settings")
+        self._tasks.start(self.reports.run(), "load reports")
+        self._tasks.start(self.balancer.run(), "load balancer")
 
-    async def choose(self, bundle: Bundle, members: Mapping[str, BrokerLoad]) -> str | None:
-        """The broker that shall have a bundle."""
-        return min(members, key=lambda broker_id: (len(members[broker_id].bundles), broker_id), default=None)
+    async def command(self, broker_id: str, order: Order) -> None:
+        """Have a broker, this one or another, do something with a bundle that it has."""
+        own = self.ownership.own
+        if own is not None and broker_id == own.broker_id:
+            await self._carry_out(order)
+        else:
+            await self.orders.send(broker_id, order)
+
+    async def unload(self, bundle: Bundle, target: str = "") -> bool:
+        """Take a bundle from its owner, whoever that is; False when it has none. ServiceNotReady, BadSetting."""
+        if target and target not in await self.membership.members():
+            raise BadSetting(f"There is no broker {target} in this cluster")
+        owner = await self.ownership.owner_of(bundle)
+        if owner is None:
+            return False
+        await self.command(owner.broker_id, Order(bundle, UNLOAD, target))
+        return True
+
+    async def free(self, bundle: Bundle) -> None:
+        """Have the owner of a bundle let it go, to nobody."""
+        owner = await self.ownership.owner_of(bundle)
+        if owner is not None:
+            await self.command(owner.broker_id, Order(bundle, UNLOAD, owner.broker_id))
+
+    async def split(self, bundle: Bundle, algorithm: str, positions: Sequence[int] = (), *, unload: bool) -> None:
+        """Have the owner of a bundle split it; a bundle without owner gets one first."""
+        order = Order(bundle, SPLIT, algorithm=algorithm, positions=tuple(positions), unload=unload)
+        owner = await self.ownership.owner_of(bundle)
+        if owner is None:
+            await self.ownership.claim(bundle)
+            owner = await self.ownership.owner_of(bundle)
+        if owner is None:
+            raise ServiceNotReady(f"{bundle} has no owner; try again")
+        await self.command(owner.broker_id, order)
 
     async def leave(self) -> None:
         """Hand every bundle over to another broker, or release it when there is none."""
@@ -103,7 +160,7 @@ class Cluster:
         async def give_up(bundle: Bundle) -> None:
             async with turns:
                 try:
-                    chosen = await self.choose(bundle, members) if members else None
+                    chosen = await self.assignment.choose(bundle, members) if members else None
                     if chosen is None:
                         await self.ownership.release(bundle)
                     else:
@@ -115,6 +172,35 @@ class Cluster:
 
     async def close(self) -> None:
         self.handovers.close()
+        self.orders.close()
+        self.dynamic.close()
         self.membership.close()
+        self.assignment.close()
         await self.ownership.close()
         await self._tasks.close()
+
+    async def _carry_out(self, order: Order) -> None:
+        """An order about a bundle of this broker. ServiceNotReady when it is not this broker's."""
+        bundle = order.bundle
+        if not self.ownership.serves(bundle):
+            raise ServiceNotReady(f"{bundle} is not this broker's")
+        if order.action == SPLIT:
+            parts = await self.splitter.split(bundle, order.algorithm or self.settings.split_algorithm, order.positions)
+            if order.unload:
+                for part in parts:
+                    await self._give(part, "")
+        elif order.action == UNLOAD:
+            await self._give(bundle, order.target)
+        else:
+            raise BadSetting(f"{order.action!r} is nothing that a broker does with a bundle")
+
+    async def _give(self, bundle: Bundle, target: str) -> None:
+        """To the broker that is named, or to the one that placement chooses, which may be this one again."""
+        own = self.ownership.own
+        members = await self.membership.members()
+        chosen = target or await self.assignment.choose(bundle, members) or ""
+        if not chosen or chosen not in members or (own is not None and chosen == own.broker_id):
+            await self.ownership.release(bundle)
+            return
+        self.assignment.remember(str(bundle), chosen)
+        await self.handovers.hand_over(bundle, members[chosen].owner)

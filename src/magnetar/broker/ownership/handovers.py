@@ -12,12 +12,12 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from magnetar.broker.ownership.bundles import Bundle, parse_range
+from magnetar.broker.ownership.bundles import Bundle, parse_bundle
 from magnetar.broker.ownership.cluster_ownership import ClusterOwnership
 from magnetar.broker.ownership.owner import Owner
-from magnetar.errors import BadName, MagnetarError, MetadataError
+from magnetar.errors import MagnetarError, MetadataError
 from magnetar.metadata.store import Change, MetadataStore
-from magnetar.names import NamespaceName, decode_name, encode_name
+from magnetar.names import decode_name, encode_name
 from magnetar.runtime.tasks import Tasks
 
 HANDOVER_ROOT: Final = "/loadbalance/handover"
@@ -90,19 +90,10 @@ class Handovers:
         while True:
             try:
                 for name in await self._store.children(self._inbox):
-                    bundle = _bundle_of(name)
+                    bundle = parse_bundle(decode_name(name))
                     if bundle is not None:
                         self._ownership.await_handover(bundle)
             except MetadataError as error:
                 _log.info("the inbox of handovers could not be read: %s", error)
             await self._wake.wait()
             self._wake.clear()
-
-
-def _bundle_of(name: str) -> Bundle | None:
-    try:
-        namespace, _, text = decode_name(name).rpartition("/")
-        tenant, _, local = namespace.partition("/")
-        return parse_range(NamespaceName(tenant, local), text)
-    except BadName:
-        return None

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about a topic that another broker has: sent there (307), or asked there partition by partition.
+
+A broker that is alone has every topic, and nothing happens here. A request about a partitioned topic is carried out by
+the owner of each partition, with the caller's own credentials, and the answers are put together.
+Carries.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import httpx
+from fastapi import Request, Response
+
+from magnetar.admin.answers import answered, done
+from magnetar.admin.names_asked import decoded_topic
+from magnetar.admin.parts import AdminParts
+from magnetar.admin.topic_stats import summed
+from magnetar.broker.ownership.owner import Owner
+from magnetar.names import PARTITION_SUFFIX, TopicName
+
+# It would say every request that is forwarded.
+logging.getLogger("httpx").setLevel(logging.WARNING)
+
+_TOPIC: Final = "/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}"
+_SUBSCRIPTION: Final = "/subscription/{subscription}"
+# Where the topic's own name stands among the parts of a path.
+_TOPIC_PART: Final = 6
+_TIMEOUT_S: Final = 30.0
+_FORWARDED: Final = ("authorization", "x-original-principal", "content-type")
+
+# What only the owner of a topic can do.
+OWNED: Final = frozenset(
+    {
+        ("GET", "/stats"),
+        ("GET", "/internalStats"),
+        ("GET", "/subscriptions"),
+        ("GET", "/examinemessage"),
+        ("GET", "/ledger/{ledger_id}/entry/{entry_id}"),
+        ("GET", "/messageid/{moment}"),
+        ("GET", "/lastMessageId"),
+        ("PUT", "/backlogSize"),
+        ("PUT", "/compaction"),
+        ("GET", "/compaction"),
+        ("DELETE", ""),
+        ("PUT", "/unload"),
+        ("POST", "/terminate"),
+        ("DELETE", "/truncate"),
+        ("POST", "/trim"),
+        ("GET", "/properties"),
+        ("PUT", "/properties"),
+        ("DELETE", "/properties"),
+        ("POST", "/all_subscription/expireMessages/{seconds}"),
+        ("GET", _SUBSCRIPTION + "/explain"),
+        ("PUT", _SUBSCRIPTION),
+        ("DELETE", _SUBSCRIPTION),
+        ("POST", _SUBSCRIPTION + "/skip_all"),
+        ("POST", _SUBSCRIPTION + "/skip/{count}"),
+        ("POST", _SUBSCRIPTION + "/expireMessages/{seconds}"),
+        ("POST", _SUBSCRIPTION + "/expireMessages"),
+        ("POST", _SUBSCRIPTION + "/resetcursor/{moment}"),
+        ("POST", _SUBSCRIPTION + "/resetcursor"),
+        ("POST", _SUBSCRIPTION + "/analyzeBacklog"),
+        ("GET", _SUBSCRIPTION + "/properties"),
+        ("PUT", _SUBSCRIPTION + "/properties"),
+        ("GET", _SUBSCRIPTION + "/position/{number}"),
+    }
+)
+
+# What a partitioned topic's owners do each for their partitions, and the words that ask one partition for it.
+SCATTERED: Final[Mapping[tuple[str, str], str | None]] = {
+    ("GET", "/partitioned-stats"): "stats",
+    ("GET", "/partitioned-internalStats"): "internalStats",
+    ("POST", "/terminate/partitions"): "terminate",
+    ("GET", "/subscriptions"): None,
+    ("PUT", "/unload"): None,
+    ("DELETE", "/truncate"): None,
+    ("POST", "/trim"): None,
+    ("PUT", "/compaction"): None,
+    ("DELETE", "/partitions"): "",
+    ("POST", "/all_subscription/expireMessages/{seconds}"): None,
+    ("PUT", _SUBSCRIPTION): None,
+    ("DELETE", _SUBSCRIPTION): None,
+    ("POST", _SUBSCRIPTION + "/skip_all"): None,
+    ("POST", _SUBSCRIPTION + "/expireMessages/{seconds}"): None,
+    ("POST", _SUBSCRIPTION + "/resetcursor/{moment}"): None,
+}
+
+
+class AnsweredElsewhereError(Exception):
+    """The request has its answer, and its handler is not asked."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__("answered elsewhere")
+        self.response = response
+
+
+class _Answer(NamedTuple):
+    partition: int
+    status: int
+    body: bytes
+
+    @property
+    def value(self) -> Any:
+        return json.loads(self.body) if self.body else None
+
+
+async def at_owner(request: Request) -> None:
+    """Let the handler go on when the topic is this broker's."""
+    parts: AdminParts = request.app.state.parts
+    route = request.scope["route"].path
+    if parts.broker.cluster is None or not route.startswith(_TOPIC):
+        return
+    key = (request.method, route.removeprefix(_TOPIC))
+    if key not in OWNED and key not in SCATTERED:
+        return
+    asked = request.path_params
+    topic = decoded_topic(asked["domain"], asked["tenant"], asked["namespace"], asked["topic"])
+    count = 0 if topic.is_partition else await parts.broker.namespaces.partitions(topic)
+    if count:
+        if key in SCATTERED:
+            await _scatter(request, parts, topic, count, SCATTERED[key])
+        return
+    if key in OWNED:
+        await _redirect(request, parts, topic)
+
+
+async def _redirect(request: Request, parts: AdminParts, topic: TopicName) -> None:
+    authoritative = request.query_params.get("authoritative", "").lower() == "true"
+    located = await parts.broker.ownership.locate(topic, authoritative=authoritative)
+    if _is_own(parts, located.owner):
+        return
+    query = {**request.query_params, "authoritative": "true" if located.is_authoritative else "false"}
+    url = httpx.URL(located.owner.web_url + request.scope["path"], params=query)
+    raise AnsweredElsewhereError(Response(status_code=307, headers={"location": str(url)}))
+
+
+def _is_own(parts: AdminParts, owner: Owner) -> bool:
+    own = parts.broker.ownership.own
+    return own is not None and own.broker_id == owner.broker_id
+
+
+# --- partitions ---------------------------------------------------------------------------------
+
+
+async def _scatter(request: Request, parts: AdminParts, topic: TopicName, count: int, words: str | None) -> None:
+    """Ask the owner of each partition. A deletion goes on here, with what belongs to them all."""
+    answers = [await _ask(request, parts, topic, index, words) for index in range(count)]
+    if words == "":
+        refused = [answer for answer in answers if answer.status >= 300 and answer.status != 404]
+        if refused:
+            raise AnsweredElsewhereError(_as_response(refused[0]))
+        return
+    failed = [answer for answer in answers if answer.status >= 300]
+    if failed and (len(failed) == count or failed[0].status != 409):
+        raise AnsweredElsewhereError(_as_response(failed[0]))
+    raise AnsweredElsewhereError(await _together(parts, topic, count, words, answers))
+
+
+async def _ask(request: Request, parts: AdminParts, topic: TopicName, index: int, words: str | None) -> _Answer:
+    path = request.scope["path"].split("/")
+    path[_TOPIC_PART] += f"{PARTITION_SUFFIX}{index}"
+    if words is not None:
+        path[_TOPIC_PART + 1 :] = [words] if words else []
+    owner = (await parts.broker.ownership.locate(topic.partition(index))).owner
+    own = _is_own(parts, owner)
+    transport = httpx.ASGITransport(app=request.app) if own else None
+    async with httpx.AsyncClient(
+        transport=transport, base_url=owner.web_url, timeout=_TIMEOUT_S, follow_redirects=True, trust_env=False
+    ) as client:
+        answer = await client.request(
+            request.method,
+            "/".join(path),
+            params={**request.query_params, "authoritative": "true"},
+            content=await request.body(),
+            headers={name: request.headers[name] for name in _FORWARDED if name in request.headers},
+        )
+    return _Answer(index, answer.status_code, answer.content)
+
+
+async def _together(
+    parts: AdminParts, topic: TopicName, count: int, words: str | None, answers: list[_Answer]
+) -> Response:
+    values = {str(topic.partition(answer.partition)): answer.value for answer in answers}
+    metadata = {"partitions": count, "deleted": False}
+    if words == "stats":
+        return answered({**summed(values.values()), "metadata": metadata, "partitions": values})
+    if words == "internalStats":
+        return answered({"metadata": metadata, "partitions": values})
+    if words == "terminate":
+        return answered({str(answer.partition): answer.value for answer in answers})
+    if all(isinstance(value, list) for value in values.values()):
+        return answered(list(dict.fromkeys(each for value in values.values() for each in value)))
+    return done()
+
+
+def _as_response(answer: _Answer) -> Response:
+    return Response(answer.body, answer.status, media_type="application/json")
