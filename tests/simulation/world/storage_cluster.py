@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 from magnetar.bookie import bookie as bookie_role
 from magnetar.bookie.bookie import Bookie, BookieParts
+from magnetar.bookie.cookie_check import Cookies
 from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.plain_index import PlainLedgerIndex
 from magnetar.config.bookie import BookieSettings
@@ -236,20 +237,22 @@ class StorageCluster:
         node = next(node for node in self.nodes if node.disk is disk)
         storage = await WatchedStorage.open(disk, settings, **given)
         assert isinstance(storage, WatchedStorage)
-        self._check_honest(node, storage, is_registered=given["cookies"].registered is not None)
+        self._check_honest(node, storage, given["cookies"])
         fences = self.fences[storage.bookie]
         storage.watch(Witness(node, "journal/", fences, lambda *entry: self._on_held(node, *entry)))
         self.storages[node.name] = storage
         return storage
 
-    def _check_honest(self, node: Node, storage: WatchedStorage, *, is_registered: bool) -> None:
+    def _check_honest(self, node: Node, storage: WatchedStorage, cookies: Cookies) -> None:
         """I14: a bookie that lost something refuses to start, or doubts; one that did not does neither."""
         sentence = ""
         if storage.damage and node.name not in self.damaged:
             sentence = f"{node.name} found losses that were none: {storage.damage}"
-        if node.name in self.emptied and is_registered:
+        if node.name in self.emptied and cookies.registered is not None:
             sentence = f"{node.name} is registered and started with empty disks"
-        if node.name in self.rolled_back and not storage.damage:
+        # A start that was cut short may have noticed, and counted itself when its doubts were durable.
+        has_noticed = bool(storage.damage) or storage.boots - 1 > cookies.boots
+        if node.name in self.rolled_back and not has_noticed:
             sentence = f"{node.name} did not notice that its disks are those of an earlier life"
         if sentence:
             self.world.check([Violation("I14 honest", sentence)])
