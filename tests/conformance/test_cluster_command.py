@@ -37,7 +37,7 @@ class ClusterCommand:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterCommand]:
     command = ClusterCommand(tmp_path_factory.mktemp("cluster") / "data")
-    command.run("up", "--brokers", "1", "--bookies", "2")
+    command.run("up", "--brokers", "2", "--bookies", "2")
     try:
         yield command
     finally:
@@ -57,20 +57,23 @@ def _round_trip(service_url: str, topic: str, text: str) -> None:
 
 
 @pytest.mark.feature("F-PLAT-02")
+@pytest.mark.feature("F-DEP-05")
 @pytest.mark.feature("F-DEP-13")
 def test_every_tier_is_a_process_of_its_own_and_one_more_joins_while_the_others_run(cluster: ClusterCommand) -> None:
     before = cluster.status()
-    assert set(before["processes"]) == {"metadata", "bookie-1", "bookie-2", "broker-1"}
+    assert set(before["processes"]) == {"metadata", "bookie-1", "bookie-2", "broker-1", "broker-2"}
     pids = {name: found["pid"] for name, found in before["processes"].items()}
-    assert len(set(pids.values())) == 4
+    assert len(set(pids.values())) == 5
     for pid in pids.values():
         os.kill(pid, 0)
     _round_trip(before["service_url"], "one", "before")
-    cluster.run("up", "--bookies", "3")
+    cluster.run("up", "--bookies", "3", "--brokers", "3", "--proxies", "1")
     after = cluster.status()
-    assert after["processes"]["bookie-3"]["state"] == "serving"
+    assert {after["processes"][name]["state"] for name in ("bookie-3", "broker-3", "proxy-1")} == {"serving"}
+    assert after["service_url"] == f"pulsar://127.0.0.1:{after['processes']['proxy-1']['port']}"
     assert {name: after["processes"][name]["pid"] for name in pids} == pids
-    _round_trip(after["service_url"], "two", "after")
+    for number in range(8):
+        _round_trip(after["service_url"], f"two-{number}", "after")
 
 
 def test_killed_is_seen_and_restarted_serves_on_the_same_port(cluster: ClusterCommand) -> None:
