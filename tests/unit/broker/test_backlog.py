@@ -143,7 +143,7 @@ def test_a_backlog_may_be_too_old_as_well(action: QuotaAction) -> None:
     on_topic(body)
 
 
-@pytest.mark.feature("F-RET-09")
+@pytest.mark.feature("F-RET-09", "B-09")
 def test_a_subscription_that_nobody_uses_goes_with_its_cursor() -> None:
     async def body(brokers: Brokers, topic: Topic) -> None:
         await topic.open_subscription("s", initial=EARLIEST)

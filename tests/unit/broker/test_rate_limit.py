@@ -46,6 +46,7 @@ def test_a_rate_that_does_not_change_keeps_its_bucket() -> None:
     assert limiter_for(Rate(), limiter, 1.0) is None
 
 
+@pytest.mark.feature("B-06")
 def test_each_caller_has_its_own_share_and_callers_are_bounded() -> None:
     limiter = CallLimiter(2, 30.0, callers_max=2)
     assert [limiter.may_call("a", 0.0) for _ in range(3)] == [True, True, False]
@@ -56,6 +57,7 @@ def test_each_caller_has_its_own_share_and_callers_are_bounded() -> None:
     assert [limiter.may_call("b", 15.0) for _ in range(2)] == [True, True], "b was forgotten"
 
 
+@pytest.mark.feature("B-06", "F-DISP-15")
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 2)), min_size=1, max_size=60), st.integers(1, 100))
 def test_whoever_waits_as_told_keeps_the_rate(steps: list[tuple[int, float]], rate: int) -> None:

@@ -273,6 +273,7 @@ def test_a_close_that_fails_does_not_keep_the_topic_from_being_loaded_again() ->
     run(main())
 
 
+@pytest.mark.feature("B-09")
 @pytest.mark.parametrize("mode", ["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"])
 @pytest.mark.parametrize("retention_s", [0, 120])
 def test_inactive_topics_are_deleted_by_the_rule(mode: str, retention_s: int) -> None:

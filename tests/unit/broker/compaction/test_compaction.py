@@ -394,3 +394,25 @@ def test_every_variant_of_compaction_is_a_setting() -> None:
             await topic.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.feature("F-CONS-10", "F-CMP-09")
+def test_compaction_reads_stored_bytes_as_they_are_with_metadata_and_all() -> None:
+    async def main() -> None:
+        topic = await Topic(World()).open()
+        bodies = [
+            single("a", b"plain", properties=[]),
+            batched([("b", b"one"), ("c", b"two")], CompressionType.LZ4),
+            single("d", b"sealed", encryption_keys=[{"key": "k", "value": b"v"}]),
+        ]
+        await topic.publish(*bodies)
+        raw = [bytes(entry.body) async for entry in topic.compaction._entries(topic.ledger.last_confirmed)]
+        assert raw == bodies, "undecoded: what the broker put in front, metadata and payload"
+        await topic.compaction.compact()
+        ledger = await topic.compaction.ledger()
+        assert ledger is not None
+        kept = await ledger.read(0, entries_max=10, bytes_max=1 << 20)
+        assert [bytes(entry.body) for entry in kept] == bodies, "and kept so"
+        await topic.close()
+
+    asyncio.run(main())
