@@ -68,7 +68,7 @@ def test_brokers_name_themselves_by_their_http_address(http: httpx.Client) -> No
     assert http.post("/admin/v2/brokers/configuration/anything/1").status_code == 412
 
 
-@pytest.mark.feature("F-ADM-06")
+@pytest.mark.feature("F-ADM-06", "F-ISO-02")
 def test_a_bookie_has_one_rack(http: httpx.Client) -> None:
     path = "/admin/v2/bookies/racks-info"
     info = {"rack": "/r1", "hostname": "h"}

@@ -56,6 +56,7 @@ def run_autorecovery(flags: RoleFlags, given: dict[str, str | None]) -> int:
                 "replication_worker_REREPLICATE_FAILURES", "Attempts that failed.", ()
             ).series().source = lambda: replicator.failed
             inventory = ClusterInventory(store, client, clock, settings)
+            inventory.describe(process.metrics)
             http = BookieHttp(process.metrics, {**inventory.routes(), ("GET", "/heartbeat"): _heartbeat})
             await http.start(taken)
             opened.push_async_callback(http.stop)

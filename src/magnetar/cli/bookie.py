@@ -59,6 +59,7 @@ def run_bookie(flags: RoleFlags, given: dict[str, str | None]) -> int:
                 client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
                 opened.push_async_callback(tasks.close)
                 inventory = ClusterInventory(store, client, clock, settings)
+                inventory.describe(process.metrics)
                 await client.ledgers.catalog.prepare()
                 index_factory = await opened.enter_async_context(_indexes(flags))
                 parts = _parts(settings, disk, store, clock, random, process, inventory, index_factory)

@@ -18,6 +18,7 @@ from magnetar.ledger.auto_recovery import AutoRecovery
 from magnetar.ledger.repair_list import RepairList
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
+from magnetar.runtime.metrics import Metrics
 
 _LEDGERS_PER_PAGE: Final = 100
 _ENTRIES_PER_PAGE: Final = 1_000
@@ -40,6 +41,19 @@ class ClusterInventory:
         self._client = client
         self._repairs = RepairList(store, clock, "http")
         self._recovery = AutoRecovery(store, client.ledgers, client.bookies, clock, settings.repair, "http")
+
+    def describe(self, metrics: Metrics) -> None:
+        """What the ledger client of this process counts."""
+        placement = self._client.placement
+        for name, meaning, source in (
+            ("ensembles_chosen", "Choices of bookies.", lambda: placement.choices),
+            (
+                "ENSEMBLE_NOT_ADHERING_TO_PLACEMENT_POLICY_COUNT",
+                "Choices that span fewer racks or regions than they should.",
+                lambda: placement.choices_loosened,
+            ),
+        ):
+            metrics.asked_counters(f"bookkeeper_client_{name}", meaning, ()).series().source = source
 
     def routes(self) -> Routes:
         recovery = "/api/v1/autorecovery"

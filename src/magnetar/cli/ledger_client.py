@@ -26,6 +26,7 @@ class LedgerClient(NamedTuple):
     bookies: Bookies
     channels: TcpChannels
     places: BookiePlaces
+    placement: TopologyPlacement
 
 
 @asynccontextmanager
@@ -40,7 +41,7 @@ async def ledger_client(
     placement = TopologyPlacement(places, random, lambda: loop.time() * 1000, settings.placement)
     ledgers = Ledgers(store, channels, placement, clock, random, tasks, settings.ledger)
     try:
-        yield LedgerClient(ledgers, bookies, channels, places)
+        yield LedgerClient(ledgers, bookies, channels, places, placement)
     finally:
         places.close()
         bookies.close()

@@ -7,6 +7,7 @@ order, heavier ones earlier, and visits a bounded number of arrangements, so it 
 Decides.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -17,6 +18,8 @@ from magnetar.ledger.quarantine import Quarantine
 from magnetar.ledger.quorum import Quorum
 
 ARRANGEMENTS_MAX: Final = 2_000
+
+_log = logging.getLogger(__name__)
 
 
 class BookiePlace(NamedTuple):
@@ -37,7 +40,7 @@ class Spread(NamedTuple):
 
 
 class TopologyPlacement(Placement):
-    __slots__ = ("_chance", "_now_ms", "_places", "_quarantine", "_settings")
+    __slots__ = ("_chance", "_now_ms", "_places", "_quarantine", "_settings", "choices", "choices_loosened")
 
     def __init__(
         self,
@@ -51,6 +54,9 @@ class TopologyPlacement(Placement):
         self._now_ms = now_ms
         self._settings = settings
         self._quarantine = Quarantine(settings, chance.random)
+        # For metrics: how often bookies were chosen, and how often fewer racks or regions had to do.
+        self.choices = 0
+        self.choices_loosened = 0
 
     def ensemble(
         self, quorum: Quorum, *, excluded: Collection[str] = (), affinity: Affinity = ANYWHERE
@@ -119,10 +125,23 @@ class TopologyPlacement(Placement):
         for spread in self._spreads(quorum, standing):
             search = _Search(quorum, kept, candidates, places, spread)
             if search.fill():
+                if any(place.rack != BookiePlace().rack for place in standing):
+                    self._count(quorum, spread)
                 return tuple(bookie for bookie in search.members if bookie is not None)
             if self._settings.racks_enforced:
                 return None
         return None
+
+    def _count(self, quorum: Quorum, spread: Spread) -> None:
+        """Where racks are known, a choice below the rule is never silent."""
+        settings = self._settings
+        racks = settings.racks_per_write_quorum_min if settings.rack_aware else 1
+        regions = settings.regions_per_write_quorum_min if settings.region_aware else 1
+        wanted = Spread(min(racks, quorum.write_quorum), min(regions, quorum.write_quorum))
+        self.choices += 1
+        if spread.racks < wanted.racks or spread.regions < wanted.regions:
+            self.choices_loosened += 1
+            _log.warning("copies are spread over %s instead of %s: there are no bookies for more", spread, wanted)
 
     def _spreads(self, quorum: Quorum, standing: list[BookiePlace]) -> Iterator[Spread]:
         """From what the settings ask down to nothing: racks are given up before regions."""
