@@ -59,7 +59,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults power-loss soak interop official-suite scale spark sim bench features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults power-loss soak interop official-suite scale spark spark-faults sim bench features
 test: $(VENV)/.spark ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
@@ -119,6 +119,9 @@ scale: $(VENV)/.test ## Ten thousand topics, a million ack holes, a thousand sub
 
 spark: $(VENV)/.spark ## Is a topic a DataFrame, live and historical, exactly once?
 	@$(PYTEST) tests/spark
+
+spark-faults: $(VENV)/.spark ## kill -9 at every place of a micro-batch; half an hour.
+	@MAGNETAR_SPARK_FAULTS=all $(PYTEST) tests/spark/test_driver_kills.py tests/spark/test_sink_faults.py tests/spark/test_sink_crashes.py
 
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)

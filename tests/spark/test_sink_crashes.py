@@ -77,19 +77,23 @@ POINTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
-def writer(standalone: StandaloneProcess, topic: str) -> PulsarStreamWriter:
-    options = {"service.url": standalone.service_url, "topic": topic, "sinkId": topic.rsplit("/", 1)[1][-90:]}
+def writer(standalone: StandaloneProcess, topic: str, **more: str) -> PulsarStreamWriter:
+    options = {"service.url": standalone.service_url, "topic": topic, "sinkId": topic.rsplit("/", 1)[1][-90:], **more}
     made = PulsarDataSource(options).streamWriter(COLUMNS, False)
     assert isinstance(made, PulsarStreamWriter)
     return made
 
 
 def run_batch(standalone: StandaloneProcess, topic: str, batch: int, seed: int) -> None:
+    sink = writer(standalone, topic)
+    sink.commit(stage(sink, batch, seed), batch)
+
+
+def stage(sink: PulsarStreamWriter, batch: int, seed: int) -> list[WriterCommitMessage | None]:
     """As Spark runs a batch: rows in any order, cut into any number of tasks, one attempt of which is lost."""
     chance = random.Random(seed)
     rows = [(f"{batch}-{number}", f"k{number % 5}") for number in range(200)]
     chance.shuffle(rows)
-    sink = writer(standalone, topic)
     tasks = chance.randrange(1, 4)
     staged: list[WriterCommitMessage | None] = []
     for task in range(tasks):
@@ -99,7 +103,7 @@ def run_batch(standalone: StandaloneProcess, topic: str, batch: int, seed: int) 
         if task == 0:
             sink.write(iter([cut]))
         staged.append(sink.write(iter([cut.slice(0, 50), cut.slice(50)])))
-    sink.commit(staged, batch)
+    return staged
 
 
 def published(standalone: StandaloneProcess, topic: str) -> Counter[str]:

@@ -148,7 +148,7 @@ def test_a_store_that_is_not_there_means_reading_through_the_broker(
 ) -> None:
     publish(client, topic, 25)
     with pytest.raises(BadSetting, match=r"metadata\.url"):
-        PulsarDataSource({**options, "read.via": "bookies"}).reader(PulsarDataSource(options).schema())  # type: ignore[arg-type]
+        PulsarDataSource({**options, "read.via": "bookies"}).reader(PulsarDataSource(options).schema())
     with pytest.raises(BadSetting, match=r"metadata\.url"):
         read_batch({**options, "metadata.url": "embedded:x", "read.via": "bookies", "schemaType": "bytes"})
     assert read_batch({**options, "metadata.url": "embedded:x"}).numbers == list(range(25))

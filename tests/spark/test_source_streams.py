@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stream's offsets and limits, called as Spark calls them: what is found on the way, what is waited for, what is lost."""
+"""A stream's offsets and limits, called as Spark calls them: what is found, what is waited for, what is lost."""
 
 import time
 from collections.abc import Callable
@@ -66,7 +66,8 @@ def test_partitions_that_are_added_are_found(
 @pytest.mark.feature("F-SPK-02")
 def test_a_batch_has_so_many_at_least_and_at_most(client: Client, topic: str, options: dict[str, str]) -> None:
     limits = {"minMessagesPerTrigger": "100", "maxMessagesPerTrigger": "130", "maxTriggerDelay": "1h"}
-    stream = Stream({**options, **limits} if publish(client, topic, 75) is None else options)
+    publish(client, topic, 75)
+    stream = Stream({**options, **limits})
     assert stream.next() is None, "75 are too few to begin with"
     publish(client, topic, 75, start=75)
     first = stream.next()

@@ -150,7 +150,7 @@ def test_a_long_run_is_one_comparison() -> None:
         (SchemaType.INT32, [struct.pack(">i", number) for number in (-1, 0, 7)], [-1, 0, 7]),
         (SchemaType.INT64, [struct.pack(">q", number) for number in (2**40, -5, 0)], [2**40, -5, 0]),
         (SchemaType.DOUBLE, [struct.pack(">d", number) for number in (0.5, -2.25, 0.0)], [0.5, -2.25, 0.0]),
-        (SchemaType.STRING, ["a".encode(), "grün".encode(), b""], ["a", "grün", ""]),
+        (SchemaType.STRING, [b"a", "grün".encode(), b""], ["a", "grün", ""]),
     ],
 )
 def test_primitives_are_read_in_bulk(
@@ -170,7 +170,9 @@ def test_primitives_are_read_in_bulk(
 def test_keys_of_bytes_come_back_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     coded = base64.b64encode(b"\x00\xff").decode()
     entries = [
-        batch_entry([({"partition_key": coded, "partition_key_b64_encoded": True}, b"x"), ({"partition_key": "t"}, b"")])
+        batch_entry(
+            [({"partition_key": coded, "partition_key_b64_encoded": True}, b"x"), ({"partition_key": "t"}, b"")]
+        )
     ]
     found = rows_of(entries)
     assert [row["__key"] for row in found] == [b"\x00\xff", b"t"]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data source with places where a process ends: `pulsar-crashing`, for tests that kill a driver or a worker there.
+
+A file says where and whom (`{"point": "decided", "whom": "driver"}`); the first process that comes to that place takes
+the file away and kills. Workers import this module to know the class, so that they have the places too.
+"""
+
+import inspect
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from magnetar.spark import committer, publisher, range_reader, sink_log, staging, stream_reader, stream_writer
+from magnetar.spark.source import PulsarDataSource
+
+FILE = "MAGNETAR_TEST_CRASH_FILE"
+DRIVER = "MAGNETAR_TEST_CRASH_DRIVER"
+
+
+class CrashingDataSource(PulsarDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "pulsar-crashing"
+
+
+def reached(point: str) -> None:
+    """Kill whom the file names, if it names this place."""
+    path = Path(os.environ.get(FILE, "/nowhere"))
+    try:
+        wanted = json.loads(path.read_text())
+        if wanted["point"] != point:
+            return
+        path.unlink()
+    except (OSError, ValueError):
+        return
+    if wanted["whom"] == "driver":
+        # The driver and its JVM are one group of processes, Python's daemon and its workers another.
+        os.killpg(int(os.environ[DRIVER]), signal.SIGKILL)
+        os.killpg(0, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _around(owner: Any, name: str, before: str | None, after: str | None, turn: int = 1) -> None:
+    step: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    async def awaited(*given: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= turn and before is not None:
+            reached(before)
+        found = await step(*given, **more)
+        if calls >= turn and after is not None:
+            reached(after)
+        return found
+
+    def called(*given: Any, **more: Any) -> Any:
+        if before is not None:
+            reached(before)
+        found = step(*given, **more)
+        if after is not None:
+            reached(after)
+        return found
+
+    setattr(owner, name, awaited if inspect.iscoroutinefunction(step) else called)
+
+
+def _between_batches(owner: Any, name: str, point: str) -> None:
+    step: Callable[..., Iterator[Any]] = getattr(owner, name)
+
+    def stepping(*given: Any) -> Iterator[Any]:
+        for one in step(*given):
+            yield one
+            reached(point)
+
+    setattr(owner, name, stepping)
+
+
+def _between_messages() -> None:
+    staged = publisher.Publisher._staged
+
+    async def stepping(self: publisher.Publisher, manifest: Any) -> Any:
+        count = 0
+        async for message in staged(self, manifest):
+            if count == 50:
+                for producer in self._producers.values():
+                    await producer.flush()
+                reached("in-the-middle")
+            count += 1
+            yield message
+
+    publisher.Publisher._staged = stepping  # type: ignore[method-assign]
+
+
+_around(stream_reader.PulsarStreamReader, "latestOffset", "offsets-asked", "offsets-known")
+_around(stream_reader.PulsarStreamReader, "partitions", None, "planned")
+_around(stream_reader.PulsarStreamReader, "commit", "source-committing", "source-committed")
+_between_batches(range_reader.RangeReader, "batches", "reading")
+_around(staging.StagingAttempt, "append", None, "staging")
+_around(staging.StagingAttempt, "finish", None, "staged")
+_around(sink_log.SinkLog, "open", "log-not-open", "log-open")
+_around(sink_log.SinkLog, "write", "not-decided", "decided")
+_between_messages()
+_around(publisher.Publisher, "publish", None, "published")
+_around(sink_log.SinkLog, "trim", "done", "log-trimmed")
+_around(committer, "move", None, "staging-trimmed")
+_around(stream_writer.PulsarStreamWriter, "commit", "committing", "committed")
+
+DRIVER_POINTS = (
+    "offsets-asked",
+    "offsets-known",
+    "planned",
+    "reading",
+    "staging",
+    "staged",
+    "committing",
+    "log-not-open",
+    "log-open",
+    "not-decided",
+    "decided",
+    "in-the-middle",
+    "published",
+    "done",
+    "log-trimmed",
+    "staging-trimmed",
+    "committed",
+)

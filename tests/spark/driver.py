@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One query as a process of its own, to be killed: `python -m tests.spark.driver OPTIONS`, where OPTIONS are JSON.
+
+From topic to topic, with a shuffle that keeps no order and a column that is different every time it is computed.
+"""
+
+import json
+import os
+import sys
+
+from pyspark.sql import DataFrame
+
+from magnetar import spark as magnetar_spark
+from tests.spark import crash_points
+
+
+def frame_of(source: DataFrame, parts: int) -> DataFrame:
+    return source.selectExpr(
+        "value", "map('chance', cast(rand() as string)) as __messageProperties", "cast(__key as string) as __key"
+    ).repartition(parts)
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    os.environ[crash_points.DRIVER] = str(os.getpgid(0))
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    spark = magnetar_spark.session(
+        "driver",
+        master=given["master"],
+        spark_ui_enabled="false",
+        spark_sql_shuffle_partitions=str(given["parts"]),
+        spark_driver_bindAddress="127.0.0.1",
+        spark_driver_memory="512m",
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(crash_points.CrashingDataSource)
+    options = {"service.url": given["url"]}
+    source = {"topic": given["topic"], "startingOffsets": "earliest", "maxMessagesPerTrigger": "200"}
+    frame = spark.readStream.format("pulsar-crashing").options(**options, **source).load()
+    query = (
+        frame_of(frame, given["parts"])
+        .writeStream.format("pulsar-crashing")
+        .options(**options, topic=given["out"], checkpointLocation=given["checkpoint"])
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
