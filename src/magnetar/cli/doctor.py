@@ -6,6 +6,7 @@ is broken; a warning alone is no failure.
 Carries.
 """
 
+import asyncio
 import os
 import resource
 import shutil
@@ -96,7 +97,7 @@ def _disk(data_dir: str) -> Iterator[Finding]:
     advice = "" if health is Health.OK else "a bookie stops taking entries at 95% used; add disk or shorten retention"
     yield Finding(health, f"{free:.0f}% of the disk of {data_dir} is free", advice)
     try:
-        millis = _fsync_ms(place)
+        millis = asyncio.run(_fsync_ms(place))
     except OSError as error:
         yield Finding(Health.BROKEN, f"{place} cannot be written: {error.strerror}", "choose another --data-dir")
         return
@@ -105,7 +106,7 @@ def _disk(data_dir: str) -> Iterator[Finding]:
     yield Finding(health, f"an fsync there takes {millis:.1f} ms at the median", advice)
 
 
-def _fsync_ms(place: Path) -> float:
+async def _fsync_ms(place: Path) -> float:
     clock = SystemClock()
     probe = place / f".magnetar-doctor-{os.getpid()}"
     times = []

@@ -64,6 +64,10 @@ class LoadTest:
         return True
 
     def note(self, size: int, latency_s: float) -> None:
+        wanted = self.given["num_messages"]
+        if wanted and self._finished >= wanted:
+            # What came after the last one that was asked for is not counted.
+            return
         self.counts.add(size, round(latency_s * 1_000_000))
         self._finish()
 
