@@ -7,6 +7,7 @@ bookies.
 Carries.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -22,8 +23,22 @@ from magnetar.ledger.replica_reads import ReplicaReads
 from magnetar.wire.bookkeeper.entry import EntryPacker
 
 
+# In a poll of bookies by member: the ledger's record, which is asked beside them.
+_RECORD: Final = -1
+
+
 class LedgerReader:
-    __slots__ = ("_confirmed", "_end_watch", "_is_stale", "_known", "_packer", "_parts", "_replicas", "ledger_id")
+    __slots__ = (
+        "_confirmed",
+        "_end_watch",
+        "_is_stale",
+        "_known",
+        "_packer",
+        "_parts",
+        "_replicas",
+        "_stir",
+        "ledger_id",
+    )
 
     def __init__(self, known: Versioned, parts: LedgerParts) -> None:
         record = known.record
@@ -34,6 +49,7 @@ class LedgerReader:
         self._replicas = ReplicaReads(self._packer, parts)
         self._confirmed = -1
         self._is_stale = False
+        self._stir: asyncio.Future[None] | None = None
         # A closed ledger changes only when copies are moved: then a failed read looks at the record again.
         self._end_watch: Callable[[], None] | None = None
         if not record.is_closed:
@@ -108,8 +124,11 @@ class LedgerReader:
                     self._parts.channels(bookie).last_confirmed_beyond, self.ledger_id, beyond, timeout_ms
                 )
                 poll.ask(member, question, f"confirmations of ledger {self.ledger_id}")
-            while poll.is_waiting and self._confirmed <= beyond:
-                _, answer = await poll.next()
+            poll.ask(_RECORD, self._until_record_changes, f"record of ledger {self.ledger_id}")
+            unheard = len(tail.ensemble)
+            while unheard and self._confirmed <= beyond and not self._is_stale:
+                member, answer = await poll.next()
+                unheard -= member != _RECORD
                 if isinstance(answer, LastConfirmed):
                     self._confirmed = max(self._confirmed, answer.last_add_confirmed)
         await self._refresh()
@@ -140,6 +159,14 @@ class LedgerReader:
 
     def _on_record_changed(self) -> None:
         self._is_stale = True
+        if self._stir is not None and not self._stir.done():
+            self._stir.set_result(None)
+
+    async def _until_record_changes(self) -> LastConfirmed:
+        """As a bookie that has nothing to say until the ledger is closed or its bookies change."""
+        self._stir = asyncio.get_running_loop().create_future()
+        await self._stir
+        return LastConfirmed(-1, None)
 
     async def _refresh(self) -> None:
         if self._is_stale:
