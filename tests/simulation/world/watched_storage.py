@@ -6,7 +6,7 @@ lives of the bookie which fences were acknowledged.
 Carries.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from magnetar.bookie.add_runs import AddListener
 from magnetar.bookie.storage import BookieStorage
@@ -38,6 +38,16 @@ class WatchedStorage(BookieStorage):
         if self._witness is not None:
             listener = self._witness.before(listener, ledger_id, entry_id, entry, recovery)
         super().add(ledger_id, entry_id, entry, master_key, listener, recovery)
+
+    def add_run(
+        self, ledger_id: int, first: int, entries: Sequence[bytes], master_key: bytes, listener: AddListener
+    ) -> None:
+        if self._witness is not None:
+            watching = listener
+            for entry_id, entry in enumerate(entries, first):
+                watching = self._witness.before(listener, ledger_id, entry_id, entry, recovery=False)
+            listener = watching
+        super().add_run(ledger_id, first, entries, master_key, listener)
 
     async def read(self, ledger_id: int, entry_id: int, fence_key: bytes | None = None) -> bytes:
         witness = self._witness if fence_key is not None else None

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of what was proven is true: it names what exists, and a failing seed is made small."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.run import main
+from tests.simulation.test_planted_bugs import TABLE
+from tests.simulation.world.registry import run_seed
+from tests.simulation.world.shrink import Restraint, shrink
+from tools.reliability_page import SENSITIVITY, all_faults, unknown_references
+
+
+def test_the_table_of_faults_names_only_what_exists() -> None:
+    assert unknown_references() == []
+    assert [fault.id for fault in all_faults()] == [f"F{number}" for number in range(1, 214)]
+
+
+def test_every_planted_bug_is_on_the_page_and_was_found() -> None:
+    bugs = json.loads(SENSITIVITY.read_text())["bugs"]
+    assert set(bugs) == set(TABLE)
+    assert all(row["found"] for row in bugs.values())
+
+
+def test_a_failing_seed_is_made_small() -> None:
+    """A journal that acknowledges too early needs one fault: all the others can be left out."""
+    planted = frozenset({"ack-before-sync"})
+    whole = next(
+        verdict
+        for seed in range(50)
+        if (verdict := run_seed("journal", seed, planted=planted)).violations and len(verdict.struck) > 2
+    )
+    small = shrink(whole, lambda tried: run_seed("journal", whole.seed, planted=planted, restraint=tried))
+    assert small.verdict.violations
+    assert small.verdict.struck.total() < whole.struck.total()
+    again = run_seed("journal", whole.seed, planted=planted, restraint=small.restraint)
+    assert again.trace == small.verdict.trace, "it is replayed from its seed and its restraint"
+
+
+def test_a_restraint_holds_back_what_it_names() -> None:
+    seed = next(seed for seed in range(50) if run_seed("echo", seed).struck["cut"])
+    held = run_seed("echo", seed, restraint=Restraint(without=frozenset({"cut"})))
+    assert held.struck["cut"] == 0
+    assert run_seed("echo", seed, restraint=Restraint(strikes_max=1)).struck.total() <= 1
+
+
+def test_a_run_keeps_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "run.json"
+    assert main(["--seeds", "3", "--first", "1", "--scenario", "echo", "--record", str(kept)]) == 0
+    record = json.loads(kept.read_text())
+    assert record["seeds"] == {"echo": 3}
+    assert record["failed"] == []
+    assert Counter(record["faults"]).total() > 0
+    assert "acknowledged" in capsys.readouterr().out
