@@ -22,7 +22,6 @@ from magnetar.ledger.recovery import CoverageRound, Verdict, confirmed_in, prove
 from magnetar.ledger.replica_reads import ReplicaReads
 from magnetar.wire.bookkeeper.entry import EntryPacker
 
-
 # In a poll of bookies by member: the ledger's record, which is asked beside them.
 _RECORD: Final = -1
 
@@ -164,8 +163,9 @@ class LedgerReader:
 
     async def _until_record_changes(self) -> LastConfirmed:
         """As a bookie that has nothing to say until the ledger is closed or its bookies change."""
-        self._stir = asyncio.get_running_loop().create_future()
-        await self._stir
+        if not self._is_stale:
+            self._stir = asyncio.get_running_loop().create_future()
+            await self._stir
         return LastConfirmed(-1, None)
 
     async def _refresh(self) -> None:
