@@ -38,6 +38,12 @@ def property_of(first_ledger: int, last_ledger: int) -> str:
     return f"{PROPERTY_PREFIX}{first_ledger}_{last_ledger}"
 
 
+def ledgers_of(name: str) -> tuple[int, int]:
+    """The first and the last ledger that a bucket's property names; -1 where it does not."""
+    first, _, last = name.removeprefix(PROPERTY_PREFIX).partition("_")
+    return (int(first), int(last)) if first.isdecimal() and last.isdecimal() else (-1, -1)
+
+
 def buckets_in(properties: Mapping[str, str]) -> dict[str, int]:
     """The buckets that a cursor's properties name: property to ledger id. What is no number is left out."""
     return {

@@ -10,21 +10,25 @@ Carries.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any, Final
 
 from magnetar.broker.delayed.bucket_format import (
+    DueItem,
     SegmentFacts,
     buckets_in,
     decode_metadata,
     decode_segment,
     encode_metadata,
     encode_segment,
+    ledgers_of,
     property_of,
 )
 from magnetar.broker.delayed.delayed_index import DelayedIndex
 from magnetar.broker.delayed.due_run import DueRun
 from magnetar.broker.dispatch.parts import DispatchParts
 from magnetar.errors import Damaged, MagnetarError, NoSuchEntry, NoSuchLedger, OwnerClosed
+from magnetar.ids import Position
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 
@@ -60,6 +64,7 @@ class DelayedBuckets:
         self._is_sweeping = False
         self._saved_before = 0
         self._tried_ledger = -1
+        self._merged_at = -1
         self._property_turn = asyncio.Lock()
 
     @property
@@ -88,8 +93,10 @@ class DelayedBuckets:
             or ledger_id == self._tried_ledger
             or self._is_saving
             or not self._cursor.is_durable
-            or len(self._ledger_ids) >= settings.delayed_buckets_max
         ):
+            return
+        if len(self._ledger_ids) >= settings.delayed_buckets_max:
+            self._start_merging()
             return
         self._tried_ledger = ledger_id
         self._is_saving = True
@@ -148,17 +155,10 @@ class DelayedBuckets:
             run, items = index.take_unsaved(self._saved_before, before_ledger)
             if len(items) < self._parts.settings.delayed_bucket_entries_min // 2:
                 return
-            segment_entries = self._parts.settings.delayed_segment_entries_max
-            entries: list[bytes] = []
-            segments: list[SegmentFacts] = []
-            for start in range(0, len(items), segment_entries):
-                entry, facts = encode_segment(items[start : start + segment_entries])
-                entries.append(entry)
-                segments.append(facts)
-                await asyncio.sleep(0)
-            ledgers = [ledger_id for facts in segments for ledger_id in facts.entries]
+            ledgers = [item[1] for item in items]
             name = property_of(min(ledgers), max(ledgers))
-            await self._store(name, [encode_metadata(segments), *entries])
+            segments = await self._write(name, items)
+            segment_entries = self._parts.settings.delayed_segment_entries_max
             self._saved_before = before_ledger
             if epoch == index.epoch:
                 index.on_stored(run, name, segment_entries, segments, len(items))
@@ -168,6 +168,55 @@ class DelayedBuckets:
             self._is_saving = False
             # Reading may have got to another ledger meanwhile.
             self.on_read()
+
+    def _start_merging(self) -> None:
+        """As many buckets as there may be: the two neighbours with the least in them become one."""
+        runs = sorted(self._index.stored_runs(), key=lambda run: ledgers_of(run.bucket))
+        pairs = [pair for pair in pairwise(runs) if not any(run.is_loading for run in pair)]
+        if not pairs or self._index.unsaved == self._merged_at:
+            return
+        # Not again for the same reason, should it fail.
+        self._merged_at = self._index.unsaved
+        self._is_saving = True
+        one, other = min(pairs, key=lambda pair: pair[0].entries_left + pair[1].entries_left)
+        self._run(self._merge([one, other]), "merge buckets of delayed messages")
+
+    async def _merge(self, runs: list[DueRun]) -> None:
+        index, epoch = self._index, self._index.epoch
+        try:
+            names = [run.bucket for run in runs]
+            items: list[DueItem] = []
+            for run in runs:
+                items += run.items()
+                ledger_id = self._ledger_ids[run.bucket]
+                for entry in range(run.next_segment, run.next_segment + len(run.segments_left)):
+                    items += decode_segment(await self._managed_ledger.side_ledgers.read(ledger_id, entry))
+            items = sorted({item for item in items if Position(*item[1:]) in index})
+            ends = [ledgers_of(name) for name in names]
+            name = property_of(min(first for first, _ in ends), max(last for _, last in ends))
+            if epoch != index.epoch or not items or name in names:
+                return
+            segments = await self._write(name, items)
+            if epoch == index.epoch:
+                index.on_merged(runs, name, segments)
+                await self._delete(names)
+            else:
+                await self._delete([name])
+        finally:
+            self._is_saving = False
+
+    async def _write(self, name: str, items: list[DueItem]) -> list[SegmentFacts]:
+        """A new bucket of these items, which are in order."""
+        segment_entries = self._parts.settings.delayed_segment_entries_max
+        entries: list[bytes] = []
+        segments: list[SegmentFacts] = []
+        for start in range(0, len(items), segment_entries):
+            entry, facts = encode_segment(items[start : start + segment_entries])
+            entries.append(entry)
+            segments.append(facts)
+            await asyncio.sleep(0)
+        await self._store(name, [encode_metadata(segments), *entries])
+        return segments
 
     async def _store(self, name: str, entries: list[bytes]) -> None:
         side_ledgers = self._managed_ledger.side_ledgers

@@ -192,6 +192,23 @@ class DelayedIndex:
             self._run_heads = [head for head in self._run_heads if head[1] != number]
             heapq.heapify(self._run_heads)
 
+    def stored_runs(self) -> list[DueRun]:
+        """The runs of buckets, in no order that matters."""
+        return [run for run in self._runs.values() if run.bucket]
+
+    def on_merged(self, merged: Iterable[DueRun], bucket: str, segments: Iterable[SegmentFacts]) -> None:
+        """Two or more stored runs are one bucket now; what went out of them meanwhile is left out as it is loaded."""
+        gone = [number for number, run in self._runs.items() if any(run is each for each in merged)]
+        for number in gone:
+            del self._runs[number]
+        self._run_heads = [head for head in self._run_heads if head[1] in self._runs]
+        heapq.heapify(self._run_heads)
+        run = DueRun()
+        run.bucket = bucket
+        run.segments_left = list(segments)
+        if run.segments_left:
+            self._add_run(run)
+
     def buckets(self) -> list[str]:
         """The buckets that are still needed."""
         return [run.bucket for run in self._runs.values() if run.bucket]

@@ -50,6 +50,11 @@ class DueRun:
         """When the next entry is due, or at the earliest, while its segment is not loaded."""
         return self._times[self._at] if self._at < len(self._times) else self.segments_left[0].first_ms
 
+    @property
+    def entries_left(self) -> int:
+        """Entries in memory and on disk."""
+        return self.in_memory + sum(len(bitmap) for facts in self.segments_left for bitmap in facts.entries.values())
+
     def first(self) -> DueItem | None:
         return next(self.items(), None)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.broker.delayed.bucket_format import buckets_in
+from magnetar.broker.delayed.bucket_format import buckets_in, ledgers_of
 from magnetar.ids import LATEST
 from tests.unit.broker.worlds import World, client_of
 
@@ -126,5 +126,41 @@ def test_moving_the_cursor_and_deleting_the_subscription_delete_the_buckets() ->
             assert world.log.side_ledgers.stored == {}
             assert world.properties.user_properties == {"mine": "stays"}
             await world.tasks.close()
+
+    run(main())
+
+
+@pytest.mark.feature("B-16", "F-DLY-09")
+def test_as_many_buckets_as_there_may_be_are_merged_and_nothing_is_lost_or_sent_twice() -> None:
+    async def main() -> None:
+        world = World(
+            is_durable=True, delayed_bucket_entries_min=10, delayed_segment_entries_max=4, delayed_buckets_max=3
+        )
+        consumer = world.join(permits=1000)
+        count, ledgers = 0, 9
+        for ledger in range(ledgers):
+            if ledger:
+                world.log.roll()
+            for number in range(20):
+                world.publish(deliver_at_ms=world.clock.ms + 5_000 + (7 * number + 13 * ledger) % 60 * 100)
+                count += 1
+            for _ in range(10):
+                await world.settle()
+        index = world.subscription.pump.delayed
+        index.check()
+        buckets = buckets_in(world.properties.user_properties)
+        assert 1 <= len(buckets) <= 4, "bounded, but for one that is being replaced"
+        assert set(buckets.values()) == set(world.log.side_ledgers.stored), "what was merged is deleted"
+        assert any(first != last for first, last in map(ledgers_of, buckets)), "a bucket of several ledgers"
+        assert index.unsaved < 100, "the rest is in memory"
+        await world.tasks.close()
+        world.reopen()
+        consumer = world.join(permits=1000)
+        for _ in range(130):
+            await world.pass_time(100)
+        client = client_of(consumer)
+        assert len(client.delivered) == len({each.position for each in client.delivered}) == count
+        assert world.log.side_ledgers.stored == {}
+        await world.tasks.close()
 
     run(main())
