@@ -198,6 +198,7 @@ class Producer(Generic[T]):
     def __init__(self, thread: LoopThread, producer: AsyncProducer[T]) -> None:
         self._thread = thread
         self._producer = producer
+        producer.take_no_turns()
 
     def send(
         self,
@@ -245,8 +246,9 @@ class Producer(Generic[T]):
         deliver_after: timedelta | None = None,
     ) -> None:
         """Wait for room in the queue only; `callback(error, message_id)` is called on the client's thread."""
-        receipt = self._thread.run(
-            self._producer.submit(
+
+        async def submit() -> None:
+            receipt = await self._producer.submit(
                 content,
                 properties,
                 partition_key,
@@ -258,10 +260,11 @@ class Producer(Generic[T]):
                 deliver_at,
                 deliver_after,
             )
-        )
-        if callback is not None:
-            tell = callback
-            self._thread.soon(lambda: receipt.add_done_callback(lambda done: _tell(tell, done)))
+            if callback is not None:
+                # Before anything else happens on the thread: callbacks come in the order of the messages.
+                receipt.add_done_callback(lambda done: _tell(callback, done))
+
+        self._thread.run(submit())
 
     def flush(self) -> None:
         self._thread.run(self._producer.flush())

@@ -182,10 +182,6 @@ class Producer(Generic[T]):
         txn: "Transaction | None" = None,
     ) -> Receipt:
         """As send, but wait only for room in the queue; `await` the receipt for the message id."""
-        self._until_turn -= 1
-        if not self._until_turn:
-            self._until_turn = TURN_MESSAGES
-            await asyncio.sleep(0)
         payload = b"" if content is None else self._schema.encode(content)
         if partition_key is None and content is not None:
             partition_key = self._schema.key_of(content)
@@ -208,7 +204,13 @@ class Producer(Generic[T]):
             partition = self._partitions[0]
             message.schema_version = partition.schema_version
             if partition.try_reserve(len(payload)):
-                return partition.send(message)
+                receipt = partition.send(message)
+                self._until_turn -= 1
+                if not self._until_turn:
+                    # Behind the message: whoever submits meanwhile comes after it.
+                    self._until_turn = TURN_MESSAGES
+                    await asyncio.sleep(0)
+                return receipt
         message.transaction = None if txn is None else txn.ids
         return await self.submit_message(message, txn)
 
@@ -248,6 +250,10 @@ class Producer(Generic[T]):
                 interceptor.on_send_acknowledgement(self, message, message_id, error)
             except Exception:
                 _log.exception("%s: an interceptor failed", self._topic)
+
+    def take_no_turns(self) -> None:
+        """For those whose every call is a turn of the loop anyway."""
+        self._until_turn = 0
 
     def push(self) -> None:
         """Send what is collected, without waiting for anything."""
