@@ -45,6 +45,16 @@ async def versions(parts: Parts, tenant: str, namespace: str, topic: str) -> Res
     return answered({"getSchemaResponses": [_shown(each) for each in stored]})
 
 
+@router.get(SCHEMAS + "/metadata")
+async def metadata(parts: Parts, tenant: str, namespace: str, topic: str) -> Response:
+    """Where every version lies; the newest is `info`."""
+    places = await parts.broker.schemas.places(_topic(tenant, namespace, topic))
+    if not places:
+        _found(None)
+    index = [{"version": place.version, "ledgerId": place.ledger_id, "entryId": place.entry_id} for place in places]
+    return answered({"info": index[-1], "index": index})
+
+
 @router.post(SCHEMAS + "/schema")
 async def put(parts: Parts, tenant: str, namespace: str, topic: str, body: Body) -> Response:
     name, schema = _topic(tenant, namespace, topic), _asked(body)
