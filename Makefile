@@ -59,7 +59,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults power-loss soak deploy-check interop official-suite client-against-apache client-soak scale client-against-apache client-soak spark spark-faults sim bench features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults power-loss soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench features
 test: $(VENV)/.spark ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
@@ -125,12 +125,6 @@ client-soak: $(VENV)/.test ## A thousand forks with live producers, a thousand l
 
 deploy-check: $(VENV)/.test ## Container file, Compose, Helm chart and systemd units, read by their own tools where those are there.
 	@$(PYTEST) tests/deploy
-
-client-against-apache: $(VENV)/.test ## The client's end-to-end suite against Apache Pulsar; REFERENCE_PULSAR names a distribution.
-	@$(BIN)/python -m tools.against_apache $(ARGS)
-
-client-soak: $(VENV)/.test ## A thousand forks with live producers, a thousand lives of a client without a leak; ROUNDS=n.
-	@$(BIN)/python -m tests.client_soak $(if $(ROUNDS),--rounds $(ROUNDS))
 
 spark: $(VENV)/.spark ## Is a topic a DataFrame, live and historical, exactly once?
 	@$(PYTEST) tests/spark
