@@ -6,12 +6,14 @@ of the size that the bookie reached: the ratio says more than the number.
 """
 
 import argparse
+import multiprocessing
 import os
 import selectors
 import socket
 import tempfile
 import time
 import urllib.request
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,10 +121,9 @@ def measure(said: dict[str, Any], *, connections: int, ledgers: int, adds: int, 
 
 def scraped(http_port: int, name: str) -> int:
     with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/metrics") as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith(f"{name} "):
-                return int(float(line.split()[1]))
-    raise AssertionError(f"{name} is not exported")
+        found = [line for line in answer.read().decode().splitlines() if line.partition("{")[0].split()[0] == name]
+    assert found, f"{name} is not exported"
+    return int(sum(float(line.rpartition(" ")[2]) for line in found))
 
 
 def bare_loop(directory: Path, *, group_bytes: int, total_bytes: int) -> float:
@@ -143,12 +144,69 @@ def bare_loop(directory: Path, *, group_bytes: int, total_bytes: int) -> float:
         path.unlink()
 
 
+def latencies(port: int, ledger_id: int, adds: int) -> list[float]:
+    """Seconds of each add, one at a time: what a writer feels, whoever else is there."""
+    packer = EntryPacker(ledger_id, DigestType.CRC32C, b"")
+    body = b"x" * (ENTRY_BYTES - 36)
+    taken: list[float] = []
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for entry_id in range(adds):
+            entry = packer.pack(entry_id, entry_id - 1, 0, [body])
+            packet = v2.add_front(len(entry), packer.master_key) + entry
+            started = time.perf_counter()
+            connection.sendall(packet)
+            answer = b""
+            while len(answer) < ANSWER_BYTES:
+                answer += connection.recv(ANSWER_BYTES - len(answer))
+            taken.append(time.perf_counter() - started)
+            assert not any(answer[8:12]), "an add was refused"
+    return taken
+
+
+def catch_up(port: int, ledger_id: int, entries: int, until: Event, window: int = 32) -> None:
+    """Read a ledger from its beginning, over and over, as fast as the bookie gives it; in a process of its own."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.settimeout(30)
+        asked = answered = 0
+        left = b""
+        while not until.is_set():
+            while asked - answered < window:
+                connection.sendall(v2.encode_read(ledger_id, asked % entries))
+                asked += 1
+            left += connection.recv(1 << 20)
+            while len(left) >= 4 and len(left) >= 4 + int.from_bytes(left[:4], "big"):
+                left = left[4 + int.from_bytes(left[:4], "big") :]
+                answered += 1
+
+
+def isolation(said: dict[str, Any], *, ledger_id: int, entries: int, adds: int, base: int) -> tuple[float, float, int]:
+    """The p99 of adds alone and beside a catch-up reader, and the entries that it read."""
+    port, http_port = (int(said[end].rpartition(":")[2]) for end in ("bookie", "httpserver"))
+    latencies(port, base, adds // 4)
+    alone = latencies(port, base + 1, adds)
+    over = multiprocessing.Event()
+    reader = multiprocessing.Process(target=catch_up, args=(port, ledger_id, entries, over), daemon=True)
+    before = scraped(http_port, "bookkeeper_server_READ_ENTRY_REQUEST_count")
+    reader.start()
+    beside = latencies(port, base + 2, adds)
+    over.set()
+    reader.join(30)
+    read = scraped(http_port, "bookkeeper_server_READ_ENTRY_REQUEST_count") - before
+    return percentile(alone), percentile(beside), read
+
+
+def percentile(values: list[float], share: float = 0.99) -> float:
+    return sorted(values)[int(share * (len(values) - 1))]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--adds", type=int, default=200_000)
     parser.add_argument("--connections", type=int, default=2)
     parser.add_argument("--window", type=int, default=4_000)
     parser.add_argument("--many", type=int, default=10_000, help="Ledgers of the run that is compared with ten.")
+    parser.add_argument("--probes", type=int, default=2_000, help="Adds whose time is taken one by one.")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, Cluster(Path(name), bookies=1, broker=False) as cluster:
         said = cluster.bookies[0].until_ready()
@@ -158,14 +216,28 @@ def main() -> None:
         # The first entry of a ledger costs more than the others: what is compared is the traffic of ledgers that exist.
         measure(said, ledgers=given.many, base=10_000, **(common | {"adds": given.many}))
         many = measure(said, ledgers=given.many, base=10_000, **common)
+        alone, beside, read = isolation(
+            said, ledger_id=1_000, entries=given.adds // 20, adds=given.probes, base=1_000_000
+        )
         group_bytes = max(ENTRY_BYTES, given.adds * ENTRY_BYTES // max(1, few.syncs))
         bare = bare_loop(Path(name), group_bytes=group_bytes, total_bytes=given.adds * ENTRY_BYTES) / ENTRY_BYTES
         measurements = [
             Measurement("adds of 1 KiB over TCP", f"{few.adds_per_s:,.0f}/s", "50,000 to 80,000/s", ("F-BKS-06",)),
             Measurement("processor time of the bookie per add", f"{few.cpu_us_per_add:.1f} µs", "20 µs"),
             Measurement("entries per sync", f"{given.adds / max(1, few.syncs):,.0f}"),
-            Measurement("share of a bare loop with such groups", f"{few.adds_per_s / bare:.0%}"),
+            Measurement("share of a bare loop with such groups", f"{few.adds_per_s / bare:.0%}", "50 %"),
+            Measurement("p99 of an add, alone", f"{alone * 1000:.2f} ms"),
+            Measurement(
+                f"p99 of an add beside a reader that took {read:,} old entries",
+                f"{beside * 1000:.2f} ms, {beside / alone:.1f} times",
+                "2 times",
+            ),
             Measurement(f"{given.many:,} ledgers against 10", f"{many.adds_per_s / few.adds_per_s:.0%}", "80 %"),
+            Measurement(
+                f"processor time per add with {given.many:,} ledgers",
+                f"{many.cpu_us_per_add:.1f} µs, {many.cpu_us_per_add / few.cpu_us_per_add:.2f} times",
+                "1.25 times",
+            ),
         ]
         report("bookie adds", measurements)
 

@@ -146,6 +146,9 @@ class BookieStorage:
         if not settings.journal_sync:
             storage._tasks.start(storage._flush_pages(), "journal pages")
         storage.housekeeping.start(storage._tasks)
+        if settings.read_only_enabled:
+            # Whoever starts on a full disk takes no adds from its first moment.
+            await storage.housekeeping.check_disks()
         return storage
 
     async def _begin_journal(self, disk: Disk, directory: str, header: FileHeader) -> None:

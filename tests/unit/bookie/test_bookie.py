@@ -11,11 +11,11 @@ from magnetar.bookie.bookie import Bookie
 from magnetar.errors import BadCookie, CannotStart, EntryUnknown, NoSuchLedger
 from magnetar.metadata.memory import MemoryStore, MemoryTree
 from magnetar.runtime.simulated_disk import SimulatedDisk
-from magnetar.wire.bookkeeper import cookie
+from magnetar.wire.bookkeeper import cookie, v2
 from magnetar.wire.bookkeeper.codes import ReturnCode
 from magnetar.wire.bookkeeper.registry import AVAILABLE, BOOTS, COOKIES, INSTANCE_ID, READONLY, decode_listing
-from tests.unit.bookie.benches import BOOKIE, ROOMY, FixedClock, add_all, code_of_add, packed, run
-from tests.unit.bookie.ports import FREE_PORTS, INSTANCE, bookie_on_a_port
+from tests.unit.bookie.benches import BOOKIE, KEY, ROOMY, FixedClock, add_all, code_of_add, packed, run
+from tests.unit.bookie.ports import FREE_PORTS, INSTANCE, RawClient, bookie_on_a_port
 
 NAME = "b1"
 
@@ -137,6 +137,36 @@ def test_a_full_bookie_moves_to_the_read_only_list_and_back() -> None:
             await until_listed(store, AVAILABLE)
 
     run(main())
+
+
+def test_a_bookie_that_starts_on_a_full_disk_is_read_only_from_its_first_moment() -> None:
+    """Killed with entries that only the journal has, then the disk fills: it replays, serves reads, takes no adds."""
+
+    async def first_life(disk: SimulatedDisk) -> None:
+        async with bookie_on_a_port(disk, store=MemoryStore(metadata), bookie_id=NAME) as bookie:
+            client = await RawClient.connect(bookie)
+            entry = packed(1, 0)
+            client.send(v2.add_front(len(entry), KEY) + entry)
+            assert await client.answer_2() == v2.AddResponse(0, 1, 0)
+            client.close()
+            await disk.replace_file("filler", b"x" * (58 * 1024 * 1024))
+
+    async def second_life(disk: SimulatedDisk) -> None:
+        settings = replace(ROOMY, disk_check_interval_ms=3_600_000, disk_usage_max=0.8, disk_usage_low=0.7)
+        store = MemoryStore(metadata)
+        async with bookie_on_a_port(disk, settings, store=MemoryStore(metadata), bookie_id=NAME) as bookie:
+            assert bookie.storage.is_read_only
+            assert await store.children(READONLY) == [NAME]
+            assert await bookie.storage.read(1, 0) == packed(1, 0)
+            client = await RawClient.connect(bookie)
+            entry = packed(1, 1)
+            client.send(v2.add_front(len(entry), KEY) + entry)
+            assert await client.answer_2() == v2.AddResponse(105, 1, 1)
+            client.close()
+
+    metadata, disk = tree(), SimulatedDisk(capacity_bytes=64 * 1024 * 1024)
+    run(first_life(disk))
+    run(second_life(disk))
 
 
 def test_a_port_in_use_is_named() -> None:
