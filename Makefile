@@ -49,7 +49,13 @@ $(VENV)/.spark: $(VENV)/.test requirements/spark.txt
 	@$(BIN)/python -m tools.java
 	@touch $@
 
-.PHONY: setup setup-test setup-all run
+# The compiled twins of the hottest loops; everything works without them. Under CI they must build.
+$(VENV)/.compiled: $(VENV)/.test native/_runs.pyx native/crc32c.h tools/compile.py
+	@$(BIN)/python -m tools.compile || [ "$$CI" != true ]
+	@touch $@
+
+.PHONY: setup setup-test setup-all run compile
+compile: $(VENV)/.compiled ## Build the compiled twins of the hottest loops; needs a C compiler.
 setup: $(VENV)/.run ## Prepare .venv with what Magnetar runs on; the second time does nothing.
 setup-test: $(VENV)/.test ## Add what the checks and tests need.
 setup-all: setup-test $(VENV)/.spark ## Add every extra: Spark, and Java if it may be installed.
@@ -60,7 +66,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 # --- checking ---------------------------------------------------------------------------------
 
 .PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults power-loss soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench features
-test: $(VENV)/.spark ## Run every suite that CI runs and print each one's share of the time.
+test: $(VENV)/.spark $(VENV)/.compiled ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
 ci: ## What CI runs: all suites; a missing system part is a failure, not a skip.
@@ -87,13 +93,13 @@ tidy: $(VENV)/.test ## Check sizes, door plates, banned calls and the house itse
 	@$(PYTEST) tests/test_tidy.py tests/test_house.py -n $(WORKERS)
 
 unit: $(VENV)/.test ## Does each part decide rightly?
-	@$(PYTEST) tests/unit -n $(WORKERS)
+	@MAGNETAR_PURE=1 $(PYTEST) tests/unit -n $(WORKERS)
 
 contracts: $(VENV)/.test ## Do all implementations of a seam agree?
 	@$(PYTEST) tests/contracts -n $(WORKERS)
 
 simulation: $(VENV)/.test ## Does the whole hold under the seeds that CI runs?
-	@PYTHONHASHSEED=0 $(PYTEST) tests/simulation -n $(WORKERS)
+	@MAGNETAR_PURE=1 PYTHONHASHSEED=0 $(PYTEST) tests/simulation -n $(WORKERS)
 
 conformance: $(VENV)/.test ## Do official clients believe us?
 	@$(PYTEST) tests/conformance
@@ -135,7 +141,7 @@ spark-faults: $(VENV)/.spark ## kill -9 at every place of a micro-batch; half an
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
-bench: $(VENV)/.test ## Measure; results go to .results/bench.
+bench: $(VENV)/.compiled ## Measure; results go to .results/bench.
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 features: $(VENV)/.test ## Write docs/compatibility.md from the last results.

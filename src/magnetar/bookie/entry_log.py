@@ -27,12 +27,12 @@ from magnetar.bookie.entry_log_format import (
     decode_record,
     encode_header,
     encode_map,
-    encode_record,
     ids_of,
     log_id_of,
     log_name,
 )
-from magnetar.bookie.ledger_index import ROW, Place, location_of
+from magnetar.bookie.ledger_index import Place, location_of
+from magnetar.bookie.records import log_records
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import EntryUnknown
 from magnetar.runtime.disk import Disk, File
@@ -40,8 +40,6 @@ from magnetar.runtime.disk import Disk, File
 _SCAN_BYTES: Final = 1024 * 1024
 # A map is read whole: a million ledgers in one log is beyond what a log of 1 GiB is made for.
 _MAP_BYTES_MAX: Final = 64 * 1024 * 1024
-
-_row = ROW.pack
 
 
 class EntryLogWriter:
@@ -112,22 +110,21 @@ class EntryLogWriter:
         self, first: tuple[int, int, bytes], source: Iterator[tuple[int, int, bytes]], rows: bytearray
     ) -> tuple[bytes, tuple[int, int, bytes] | None]:
         """The next records as one buffer, as many as one write takes; and the first entry that is not among them."""
-        seed, location = self._seed, location_of(self._log_id, 0)
         offset = self._offset
         until = min(offset + self._write_bytes, self._log_bytes_max)
         sizes = self._bytes_by_ledger
-        buffers: list[bytes] = []
+        taken: list[tuple[int, int, bytes]] = []
         following: tuple[int, int, bytes] | None = first
         while following is not None and offset < until:
-            ledger_id, entry_id, entry = following
-            length = len(entry)
-            buffers += encode_record(seed, offset, entry)
-            rows += _row(ledger_id, entry_id, location + offset, length)
-            length += RECORD_OVERHEAD_BYTES
+            taken.append(following)
+            ledger_id, _, entry = following
+            length = len(entry) + RECORD_OVERHEAD_BYTES
             offset += length
             sizes[ledger_id] = sizes.get(ledger_id, 0) + length
             following = next(source, None)
-        return b"".join(buffers), following
+        records, new_rows = log_records(self._seed, self._offset, location_of(self._log_id, 0), taken)
+        rows += new_rows
+        return records, following
 
 
 class EntryLogs:

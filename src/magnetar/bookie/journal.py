@@ -10,7 +10,7 @@ Carries.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from google_crc32c import extend
@@ -30,6 +30,7 @@ from magnetar.bookie.journal_format import (
     file_id_of,
     file_name,
 )
+from magnetar.bookie.records import journal_records
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import StorageFailed
 from magnetar.runtime.disk import Disk, GroupLimits, LogStats, SyncedLog
@@ -64,7 +65,8 @@ class Journal:
     """Invariant: groups rise by position; nothing in them is durable yet; `synced` never exceeds what the log told."""
 
     __slots__ = (
-        "_base", "_batch", "_batch_bytes", "_bookie", "_counts", "_disk", "_failure", "_file_bytes_max", "_file_id",
+        "_base", "_batch", "_batch_bytes", "_batch_records", "_bookie",
+        "_counts", "_disk", "_failure", "_file_bytes_max", "_file_id",
         "_file_position", "_groups", "_is_full", "_log", "_loop", "_offset", "_on_failed", "_on_pressure",
         "_own", "_piece_records_max", "_queue_bytes_max", "_runs", "_seal_delay_s",
         "_seal_timer", "_sealed_at", "_seed", "_told", "_waiters", "directory", "synced", "syncs",
@@ -99,6 +101,7 @@ class Journal:
         self._begin_file(first)
         self._batch: list[bytes] = []
         self._batch_bytes = 0
+        self._batch_records = 0
         self._runs = AddRuns()
         self._waiters: list[asyncio.Future[None]] = []
         self._groups: deque[_Group] = deque()
@@ -149,31 +152,30 @@ class Journal:
         self._runs.add(listener, entry_id)
         length += RECORD_OVERHEAD_BYTES
         self._offset += length
-        held = self._batch_bytes = self._batch_bytes + length
-        if held >= _PIECE_BYTES or len(batch) >= 2 * self._piece_records_max:
+        self._batch_bytes += length
+        self._batch_records += 1
+        if self._batch_bytes >= _PIECE_BYTES or self._batch_records >= self._piece_records_max:
             self._submit()
 
-    def append_entries(self, entries: Sequence[bytes], first: int, listener: AddListener) -> None:
+    def append_entries(self, entries: list[bytes], first: int, listener: AddListener) -> None:
         """The same for consecutive entries, from this id on."""
-        seed, synced = self._seed, self.synced
-        for entry_id, entry in enumerate(entries, first):
-            batch = self._batch
-            if not batch:
-                self._loop.call_soon(self._submit)
-            length = len(entry)
-            head = _header_pack(RECORD_MAGIC, self._offset, synced, _ENTRY, length) + entry
-            batch.append(head)
-            batch.append(_checksum_pack(extend(seed, head)))
-            length += RECORD_OVERHEAD_BYTES
-            self._offset += length
-            self._batch_bytes += length
-            if self._batch_bytes >= _PIECE_BYTES:
-                self._runs.add_all(listener, first, entry_id)
-                first = entry_id + 1
-                self._submit()
-                seed = self._seed
-        if entries and first <= entry_id:
-            self._runs.add_all(listener, first, entry_id)
+        while entries:
+            room = self._piece_records_max - self._batch_records
+            self._append_piece(entries[:room] if room < len(entries) else entries, first, listener)
+            entries = entries[room:]
+            first += room
+
+    def _append_piece(self, entries: list[bytes], first: int, listener: AddListener) -> None:
+        if not self._batch:
+            self._loop.call_soon(self._submit)
+        records = journal_records(self._seed, self._offset, self.synced, entries)
+        self._batch.append(records)
+        self._runs.add_all(listener, first, first + len(entries) - 1)
+        self._offset += len(records)
+        self._batch_bytes += len(records)
+        self._batch_records += len(entries)
+        if self._batch_bytes >= _PIECE_BYTES or self._batch_records >= self._piece_records_max:
+            self._submit()
 
     def append(self, kind: RecordKind, payload: bytes) -> None:
         """Append a record that nobody waits for by itself: what follows it is durable only together with it."""
@@ -182,6 +184,7 @@ class Journal:
             self._loop.call_soon(self._submit)
         self._batch.append(head)
         self._batch.append(_checksum_pack(extend(self._seed, head)))
+        self._batch_records += 1
         length = len(head) + CHECKSUM.size
         self._offset += length
         self._batch_bytes += length
@@ -256,7 +259,7 @@ class Journal:
         if not self._batch:
             return
         data = b"".join(self._batch)
-        records = len(self._batch) // 2
+        records, self._batch_records = self._batch_records, 0
         since = self._loop.time()
         self._batch = []
         self._batch_bytes = 0

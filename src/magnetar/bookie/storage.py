@@ -9,7 +9,7 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
 from typing import Final
@@ -204,7 +204,7 @@ class BookieStorage:
             self._cycle.on_active_full()
 
     def add_run(
-        self, ledger_id: int, first: int, entries: Sequence[bytes], master_key: bytes, listener: AddListener
+        self, ledger_id: int, first: int, entries: list[bytes], master_key: bytes, listener: AddListener
     ) -> None:
         """As `add` for consecutive entries, from this id on."""
         state = self._states.get(ledger_id)
@@ -226,11 +226,11 @@ class BookieStorage:
         if held >= self._half_bytes_max:
             self._cycle.on_active_full()
 
-    def _are_ordinary(self, entries: Sequence[bytes], ledger_id: int, first: int) -> bool:
+    def _are_ordinary(self, entries: list[bytes], ledger_id: int, first: int) -> bool:
         """Whether these are packed entries of that ledger, from that id on, and of allowed sizes."""
         sizes = range(METADATA_BYTES, self._entry_bytes_max + 1)
         packed = enumerate(entries, first)
-        return all([len(entry) in sizes and _ids_of(entry) == (ledger_id, entry_id) for entry_id, entry in packed])
+        return all(len(entry) in sizes and _ids_of(entry) == (ledger_id, entry_id) for entry_id, entry in packed)
 
     def _store(self, add: HeldAdd) -> None:
         """The same for an add that was looked at with care."""

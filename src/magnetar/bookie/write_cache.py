@@ -6,7 +6,7 @@ it holds; never refuses and never writes.
 Decides.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 # What an entry costs beside its bytes: the bytes object, its id, and its share of the ledger's table.
@@ -33,7 +33,7 @@ class WriteCache:
         held = self.bytes_held = self.bytes_held + len(entry) + ENTRY_OVERHEAD_BYTES
         return held
 
-    def put_run(self, ledger_id: int, first: int, entries: Sequence[bytes]) -> int:
+    def put_run(self, ledger_id: int, first: int, entries: list[bytes]) -> int:
         """The same for consecutive entries, from this id on."""
         ids = range(first, first + len(entries))
         present = self._ledgers.get(ledger_id)

@@ -14,7 +14,7 @@ from magnetar.broker.consumer import Delivery
 from magnetar.broker.deduplication import NO_SEQUENCE
 from magnetar.broker.entry_facts import FactsTable, parse_facts, with_key
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
-from magnetar.broker.producer import Producer, Send
+from magnetar.broker.producer import Producer
 from magnetar.broker.topic_producers import TopicProducers
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import BadPayload, MessageTooLarge, NotSupported, ServiceNotReady, SubscriptionNotFound
@@ -23,6 +23,7 @@ from magnetar.managed_ledger.entry import Entry
 from magnetar.names import TopicName
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire import message
+from magnetar.wire.runs import Send
 
 _NO_LEDGER = 0
 

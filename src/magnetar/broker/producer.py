@@ -7,14 +7,11 @@ Decides.
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from magnetar.errors import MagnetarError
 
 REPLICATOR_PREFIX: Final = "pulsar.repl."
-
-Send: TypeAlias = tuple[int, int, int, bytes]
-"""One entry as it came: sequence id, highest sequence id (0: the same), messages, bytes."""
 
 
 class AccessMode(Enum):

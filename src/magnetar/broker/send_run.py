@@ -5,15 +5,15 @@ Never stores and never refuses: where one message needs a look of its own, it sa
 Decides.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-from magnetar.broker.producer import Producer, Send
-from magnetar.runtime.disk import Buffer
+from magnetar.broker.producer import Producer
+from magnetar.wire.runs import Send
 
 
 class ReadyRun(NamedTuple):
-    entries: list[Sequence[Buffer]]
+    entries: list[tuple[bytes, bytes]]
     # As `Answers` waits for them.
     waiting: list[tuple[Producer, int, int, int, int]]
     last_index: int
@@ -24,7 +24,7 @@ def ready_run(
     producer: Producer, run: list[Send], bytes_max: int, last_index: int, prefix: Callable[[int], bytes]
 ) -> ReadyRun | None:
     """The run with its indexes, which go on after the last one; None if a message is too large or holds none."""
-    entries: list[Sequence[Buffer]] = []
+    entries: list[tuple[bytes, bytes]] = []
     waiting: list[tuple[Producer, int, int, int, int]] = []
     size = 0
     for sequence_id, highest_sequence_id, messages, payload in run:

@@ -29,7 +29,7 @@ from magnetar.broker.entry_lookups import EntryLookups
 from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.broker.policies.topic_settings import topic_settings
 from magnetar.broker.policies.values import DispatchRate, InactivityMode
-from magnetar.broker.producer import Producer, Send
+from magnetar.broker.producer import Producer
 from magnetar.broker.publish_rates import PublishRates
 from magnetar.broker.rate_limit import CallLimiter, Rate
 from magnetar.broker.send_run import ready_run
@@ -56,6 +56,7 @@ from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire import message
 from magnetar.wire.broker_entry import BrokerEntryEncoder
+from magnetar.wire.runs import Send
 
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 # Cursors that are no subscriptions: the broker's own, and those of replication to other clusters.

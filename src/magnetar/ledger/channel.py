@@ -10,7 +10,6 @@ Decides.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 NO_ANSWER: Final = -1
@@ -49,7 +48,7 @@ class BookieChannel(ABC):
         """Send one entry; never waits. The reply comes to the listener, later, also for what fails at once."""
 
     def add_run(
-        self, ledger_id: int, first: int, entries: Sequence[bytes], master_key: bytes, listener: AddListener
+        self, ledger_id: int, first: int, entries: list[bytes], master_key: bytes, listener: AddListener
     ) -> None:
         """Send consecutive entries, from this id on; as `add` for each."""
         for entry_id, entry in enumerate(entries, first):

@@ -12,6 +12,7 @@ Decides.
 from struct import Struct
 from typing import Final, TypeAlias
 
+from magnetar.wire import runs
 from magnetar.wire.cutter import SIZE_BYTES, Cutter
 
 Frame: TypeAlias = tuple[bytes, bytes]
@@ -57,19 +58,10 @@ class FrameCutter(Cutter[Frame]):
         if self.fault is not None:
             return frames
         start = self._complete(chunk, frames) if self._held else 0
+        start = runs.cut_frames(chunk, start, self._size_max, frames)
         size = len(chunk)
-        total_max = self._size_max
-        while size - start >= HEADER_BYTES:
-            total, command_size = _HEADER.unpack_from(chunk, start)
-            if total > total_max or command_size > total - SIZE_BYTES:
-                self._is_possible(chunk, start)
-                return frames
-            until = start + SIZE_BYTES + total
-            if until > size:
-                break
-            body = start + HEADER_BYTES + command_size
-            frames.append((chunk[start + HEADER_BYTES : body], chunk[body:until]))
-            start = until
+        if size - start >= HEADER_BYTES and not self._is_possible(chunk, start):
+            return frames
         if start < size:
             self._hold(chunk[start:])
         return frames

@@ -9,7 +9,7 @@ import asyncio
 
 from magnetar.broker.deduplication import NO_SEQUENCE
 from magnetar.broker.policies.admission import check_producer, check_same_address
-from magnetar.broker.producer import AccessMode, Producer, Send
+from magnetar.broker.producer import AccessMode, Producer
 from magnetar.broker.publish_budget import MESSAGE_OVERHEAD_BYTES
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.session.schemas import producer_version
@@ -21,10 +21,10 @@ from magnetar.names import TopicName, check_subscription
 from magnetar.wire import commands
 from magnetar.wire.commands import Sender
 from magnetar.wire.error_codes import codes_of
-from magnetar.wire.frame import Frame
 from magnetar.wire.hot import ReceiptEncoder, decode_send
 from magnetar.wire.message import check_intact
 from magnetar.wire.proto import pulsar_api_pb2 as pb
+from magnetar.wire.runs import Frame, Send, read_sends
 
 # --- opening ----------------------------------------------------------------------------------------
 
@@ -145,49 +145,49 @@ def _succeed(session: Session, request: pb.CommandProducer, opened: OpenProducer
 # --- messages ---------------------------------------------------------------------------------------
 
 
-def on_sends(session: Session, frames: list[Frame]) -> None:
-    """Frames with bodies that follow each other: SENDs, or a broken protocol. Those of one producer are one run."""
+def on_sends(session: Session, frames: list[Frame], at: int) -> int:
+    """The frame there has a body: a SEND, or a broken protocol. Those of one producer that follow it are one run.
+
+    Returns where the next frame is.
+    """
     run: list[Send] = []
-    run_id = -1
-    try:
-        for command, payload in frames:
-            fields = decode_send(command)
-            if fields is None:
-                run = _publish(session, run_id, run)
-                _on_unusual_send(session, command, payload)
-                continue
-            producer_id, sequence_id, messages, highest_sequence_id = fields
-            if producer_id != run_id:
-                run = _publish(session, run_id, run)
-                run_id = producer_id
-            try:
-                check_intact(payload)
-            except MagnetarError as error:
-                _send_error(session, producer_id, sequence_id, error)
-                continue
-            run.append((sequence_id, highest_sequence_id, messages, payload))
-    finally:
-        _publish(session, run_id, run)
-
-
-def _publish(session: Session, producer_id: int, run: list[Send]) -> list[Send]:
-    """Give a producer's messages to its topic; returns the run that follows, which is empty."""
-    if not run:
-        return run
+    until, producer_id = read_sends(frames, at, run)
+    if until == at:
+        _on_single_send(session, *frames[at])
+        return at + 1
     opened = session.producers.get(producer_id)
     if opened is None:
         _on_stray_send(session, producer_id)
-        return []
+        return until
     size = sum([len(send[3]) for send in run])
     session.connection.take_publish_bytes(size + MESSAGE_OVERHEAD_BYTES * len(run))
     if len(run) > 1 and opened.topic.publish_run(opened.producer, run):
-        return []
+        return until
     for sequence_id, highest_sequence_id, messages, payload in run:
         try:
             opened.topic.publish(opened.producer, sequence_id, highest_sequence_id, messages, payload)
         except MagnetarError as error:
             _refuse_send(session, producer_id, sequence_id, len(payload), error)
-    return []
+    return until
+
+
+def _on_single_send(session: Session, command: bytes, payload: bytes) -> None:
+    """A SEND that has more than the usual fields, or no checksum, or a wrong one."""
+    fields = decode_send(command)
+    if fields is None:
+        _on_unusual_send(session, command, payload)
+        return
+    producer_id, sequence_id, messages, highest_sequence_id = fields
+    opened = session.producers.get(producer_id)
+    if opened is None:
+        _on_stray_send(session, producer_id)
+        return
+    session.connection.take_publish_bytes(len(payload) + MESSAGE_OVERHEAD_BYTES)
+    try:
+        check_intact(payload)
+        opened.topic.publish(opened.producer, sequence_id, highest_sequence_id, messages, payload)
+    except MagnetarError as error:
+        _refuse_send(session, producer_id, sequence_id, len(payload), error)
 
 
 def _on_unusual_send(session: Session, data: bytes, payload: bytes) -> None:
@@ -236,10 +236,6 @@ def _on_stray_send(session: Session, producer_id: int) -> None:
 
 def _refuse_send(session: Session, producer_id: int, sequence_id: int, size: int, error: MagnetarError) -> None:
     session.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES)
-    _send_error(session, producer_id, sequence_id, error)
-
-
-def _send_error(session: Session, producer_id: int, sequence_id: int, error: MagnetarError) -> None:
     session.connection.send(commands.send_error(producer_id, sequence_id, codes_of(error).server_error, str(error)))
 
 

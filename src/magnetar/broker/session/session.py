@@ -28,9 +28,9 @@ from magnetar.runtime.tasks import Tasks
 from magnetar.wire import commands
 from magnetar.wire.commands import Sender, Since
 from magnetar.wire.error_codes import codes_of
-from magnetar.wire.frame import Frame
 from magnetar.wire.hot import MessageEncoder, ReceiptEncoder
 from magnetar.wire.proto import pulsar_api_pb2 as pb
+from magnetar.wire.runs import Frame
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -99,7 +99,7 @@ class Session:
         connection: "Connection",
         tasks: Tasks,
         table: Mapping[int, Serving],
-        on_sends: Callable[["Session", list[Frame]], None],
+        on_sends: Callable[["Session", list[Frame], int], int],
     ) -> None:
         self.broker = broker
         self.connection = connection
@@ -134,17 +134,14 @@ class Session:
         """Serve commands in their order, messages that follow each other as one run. PeerFault when the peer broke the
         protocol; what came before that is served.
         """
-        sends: list[Frame] = []
-        for frame in frames:
-            if frame[1]:
-                sends.append(frame)
-                continue
-            if sends:
-                self._on_sends(self, sends)
-                sends = []
-            self._on_command(frame[0])
-        if sends:
-            self._on_sends(self, sends)
+        at = 0
+        while at < len(frames):
+            command, body = frames[at]
+            if body:
+                at = self._on_sends(self, frames, at)
+            else:
+                self._on_command(command)
+                at += 1
 
     def _on_command(self, command_bytes: bytes) -> None:
         command = commands.parse(command_bytes, Sender.CLIENT)

@@ -11,11 +11,12 @@ Decides.
 import hmac
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from google_crc32c import extend
 
 from magnetar.errors import DigestMismatch
+from magnetar.wire import runs
 from magnetar.wire.bookkeeper.digest import DIGEST_BYTES, Buffer, DigestType, digest_of, master_key
 
 METADATA_BYTES: Final = 32
@@ -88,19 +89,14 @@ class EntryPacker:
         self, first: int, last_add_confirmed: int, length: int, entries: Sequence[Sequence[Buffer]]
     ) -> tuple[list[bytes], int]:
         """Consecutive entries, from this id on, in a ledger that had this length before them; and the length after."""
+        if self._is_crc32c and runs.are_plain(entries):
+            plain = cast("list[tuple[bytes, bytes]]", entries)
+            return runs.pack_entries(self._ledger_id, first, last_add_confirmed, length, plain)
         packed: list[bytes] = []
-        ledger_id, plain = self._ledger_id, self._is_crc32c
         for entry_id, parts in enumerate(entries, first):
             for part in parts:
                 length += len(part)
-            if plain and len(parts) == 2 and type(parts[0]) is bytes is type(parts[1]):
-                # What a broker appends: a short front and the message.
-                front, message = parts
-                metadata = _METADATA.pack(ledger_id, entry_id, last_add_confirmed, length)
-                checksum = extend(extend(0, metadata + front), message)
-                packed.append(b"".join((metadata, checksum.to_bytes(4, "big"), front, message)))
-            else:
-                packed.append(self.pack(entry_id, last_add_confirmed, length, parts))
+            packed.append(self.pack(entry_id, last_add_confirmed, length, parts))
         return packed, length
 
     def unpack(self, entry: Buffer, entry_id: int | None) -> memoryview:

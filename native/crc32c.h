@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CRC-32C (Castagnoli) as google_crc32c.extend computes it: the processor's instruction where there is one, else a
+ * table of 256 words made on first use. Only for the compiled twins of our run loops.
+ */
+#ifndef MAGNETAR_CRC32C_H
+#define MAGNETAR_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+static uint32_t magnetar_crc32c_table[256];
+static int magnetar_crc32c_instruction = -1;
+
+static void magnetar_crc32c_prepare(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t word = i;
+        for (int bit = 0; bit < 8; bit++)
+            word = (word >> 1) ^ (word & 1 ? 0x82f63b78u : 0);
+        magnetar_crc32c_table[i] = word;
+    }
+#if defined(__x86_64__) && defined(__GNUC__)
+    __builtin_cpu_init();
+    magnetar_crc32c_instruction = __builtin_cpu_supports("sse4.2") ? 1 : 0;
+#else
+    magnetar_crc32c_instruction = 0;
+#endif
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+__attribute__((target("sse4.2")))
+static uint32_t magnetar_crc32c_by_instruction(uint32_t crc, const uint8_t *data, size_t size) {
+    uint64_t word, wide = crc;
+    while (size >= 8) {
+        memcpy(&word, data, 8);
+        wide = __builtin_ia32_crc32di(wide, word);
+        data += 8;
+        size -= 8;
+    }
+    crc = (uint32_t)wide;
+    while (size--)
+        crc = __builtin_ia32_crc32qi(crc, *data++);
+    return crc;
+}
+#endif
+
+static uint32_t magnetar_crc32c(uint32_t crc, const char *bytes, size_t size) {
+    const uint8_t *data = (const uint8_t *)bytes;
+    crc = ~crc;
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (magnetar_crc32c_instruction)
+        return ~magnetar_crc32c_by_instruction(crc, data, size);
+#endif
+    while (size--)
+        crc = magnetar_crc32c_table[(crc ^ *data++) & 0xff] ^ (crc >> 8);
+    return ~crc;
+}
+
+static void magnetar_put32(char *to, uint32_t number) {
+    for (int i = 0; i < 4; i++)
+        to[i] = (char)(number >> (24 - 8 * i));
+}
+
+static void magnetar_put64(char *to, uint64_t number) {
+    for (int i = 0; i < 8; i++)
+        to[i] = (char)(number >> (56 - 8 * i));
+}
+
+static uint32_t magnetar_get32(const char *from) {
+    const uint8_t *data = (const uint8_t *)from;
+    return (uint32_t)data[0] << 24 | (uint32_t)data[1] << 16 | (uint32_t)data[2] << 8 | data[3];
+}
+
+/* A variable-length number; returns how many bytes it took. */
+static int magnetar_put_varint(char *to, uint64_t number) {
+    int size = 0;
+    while (number >= 0x80) {
+        to[size++] = (char)(number | 0x80);
+        number >>= 7;
+    }
+    to[size++] = (char)number;
+    return size;
+}
+
+#endif

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loops over many messages at once that publishing spends its time in: cutting, checking, packing.
+
+The functions here are the plain ones; at the end the compiled twins take their names, where there are any.
+Decides.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, TypeAlias
+
+from google_crc32c import extend
+
+from magnetar.errors import MagnetarError
+from magnetar.wire import compiled
+from magnetar.wire.hot import decode_send
+from magnetar.wire.message import check_intact, has_checksum
+
+Frame: TypeAlias = tuple[bytes, bytes]
+"""Command and body; the body is empty where there is none."""
+Send: TypeAlias = tuple[int, int, int, bytes]
+"""One entry as it came: sequence id, highest sequence id (0: the same), messages, bytes."""
+
+_FRAME: Final = Struct(">II")
+_METADATA: Final = Struct(">qqqq")
+
+
+def cut_frames(chunk: bytes, start: int, size_max: int, frames: list[Frame]) -> int:
+    """Add every whole frame from start on; returns where the first one is that is not whole, or not possible."""
+    size = len(chunk)
+    while size - start >= _FRAME.size:
+        total, command_size = _FRAME.unpack_from(chunk, start)
+        until = start + 4 + total
+        if total > size_max or command_size > total - 4 or until > size:
+            break
+        body = start + _FRAME.size + command_size
+        frames.append((chunk[start + _FRAME.size : body], chunk[body:until]))
+        start = until
+    return start
+
+
+def read_sends(frames: list[Frame], start: int, run: list[Send]) -> tuple[int, int]:
+    """Add the SENDs of one message each, of one producer and with a checksum that fits, that begin at start.
+
+    Returns where they end, and the producer's id. None at all means that the first must be looked at closely.
+    """
+    producer_id = 0
+    for at in range(start, len(frames)):
+        command, body = frames[at]
+        fields = decode_send(command) if body else None
+        if fields is None or (at > start and fields[0] != producer_id):
+            return at, producer_id
+        producer_id = fields[0]
+        if not _is_checked(body):
+            return at, producer_id
+        run.append((fields[1], 0, 1, body))
+    return max(start, len(frames)), producer_id
+
+
+def _is_checked(body: bytes) -> bool:
+    """Whether there is a checksum, and it and the sizes are right."""
+    try:
+        check_intact(body)
+    except MagnetarError:
+        return False
+    return has_checksum(body)
+
+
+def pack_entries(
+    ledger_id: int, first: int, last_add_confirmed: int, length: int, entries: list[tuple[bytes, bytes]]
+) -> tuple[list[bytes], int]:
+    """Packed entries with a CRC32C, from this id on, in a ledger of this length; and its length after them."""
+    packed = []
+    for entry_id, (front, message) in enumerate(entries, first):
+        length += len(front) + len(message)
+        metadata = _METADATA.pack(ledger_id, entry_id, last_add_confirmed, length)
+        checksum = extend(extend(0, metadata + front), message)
+        packed.append(b"".join((metadata, checksum.to_bytes(4, "big"), front, message)))
+    return packed, length
+
+
+def are_plain(entries: Sequence[Sequence[object]]) -> bool:
+    """Whether `pack_entries` takes these: two buffers each, both `bytes`."""
+    return all(len(parts) == 2 and type(parts[0]) is bytes is type(parts[1]) for parts in entries)
+
+
+PLAIN: Final = (cut_frames, read_sends, pack_entries)
+
+if (_twins := compiled.load()) is not None:
+    cut_frames = _twins.cut_frames
+    read_sends = _twins.read_sends
+    pack_entries = _twins.pack_entries

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The run loops: what each must give, and that the compiled twins give the same for everything."""
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magnetar.bookie import records
+from magnetar.wire import compiled, frame, hot, runs
+from magnetar.wire.message import join
+
+UINT64 = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
+BODIES = st.binary(max_size=40)
+
+
+@pytest.fixture(scope="module")
+def twins() -> ModuleType:
+    if not compiled.is_built():
+        sentence = "the compiled run loops are not built: `make compile` builds them"
+        if os.environ.get("CI") == "true":
+            pytest.fail(sentence)
+        pytest.skip(sentence)
+    return import_module(compiled.MODULE)
+
+
+def plain_send(producer_id: int, sequence_id: int, payload: bytes) -> tuple[bytes, bytes]:
+    return hot.encode_send(producer_id, sequence_id, 1), b"".join(join(b"metadata", payload))
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> list[tuple[bytes, bytes]]:
+    """Plain SENDs of a few producers, among damaged and other ones."""
+    found = []
+    for _ in range(draw(st.integers(0, 8))):
+        command, body = plain_send(draw(st.sampled_from([0, 1, 300])), draw(UINT64), draw(BODIES))
+        match draw(st.integers(0, 9)):
+            case 0:
+                at = draw(st.integers(0, len(body) - 1))
+                body = body[:at] + bytes([body[at] ^ draw(st.integers(1, 255))]) + body[at + 1 :]
+            case 1:
+                at = draw(st.integers(0, len(command) - 1))
+                command = command[:at] + bytes([command[at] ^ draw(st.integers(1, 255))]) + command[at + 1 :]
+            case 2:
+                body = body[: draw(st.integers(0, len(body)))]
+            case 3:
+                command = command[: draw(st.integers(0, len(command)))]
+            case 4:
+                command, body = draw(BODIES), draw(BODIES)
+        found.append((command, body))
+    return found
+
+
+def test_sends_of_one_producer_are_one_run() -> None:
+    sends = [plain_send(7, sequence_id, b"x" * sequence_id) for sequence_id in range(3)]
+    other = plain_send(8, 0, b"y")
+    run: list[runs.Send] = []
+    assert runs.read_sends([*sends, other], 0, run) == (3, 7)
+    assert run == [(sequence_id, 0, 1, body) for sequence_id, (_, body) in enumerate(sends)]
+    damaged = (sends[0][0], sends[0][1][:-1] + b"?")
+    assert runs.read_sends([damaged], 0, []) == (0, 7)
+    assert runs.read_sends([other, (b"", b"")], 1, [])[0] == 1
+
+
+def test_frames_are_cut_up_to_the_first_that_is_not_whole() -> None:
+    stream = frame.join(b"one", b"body") + frame.join(b"two")
+    found: list[runs.Frame] = []
+    assert runs.cut_frames(stream + b"\0\0\0\x09\0\0", 0, 100, found) == len(stream)
+    assert found == [(b"one", b"body"), (b"two", b"")]
+    assert runs.cut_frames(stream, 0, 10, []) == 0, "over the limit: left where it is"
+
+
+@given(frames(), st.integers(0, 3))
+@settings(max_examples=300)
+def test_compiled_reading_of_sends_is_the_plain_one(
+    twins: ModuleType, found: list[tuple[bytes, bytes]], start: int
+) -> None:
+    start = min(start, len(found))
+    plain: list[Any] = []
+    fast: list[Any] = []
+    assert twins.read_sends(found, start, fast)[0] == runs.PLAIN[1](found, start, plain)[0]
+    assert fast == plain
+    if plain:
+        assert twins.read_sends(found, start, []) == runs.PLAIN[1](found, start, [])
+
+
+@given(st.lists(st.tuples(BODIES, BODIES), max_size=5), st.binary(max_size=12), st.integers(0, 3), st.integers(4, 60))
+def test_compiled_cutting_is_the_plain_one(
+    twins: ModuleType, pieces: list[tuple[bytes, bytes]], tail: bytes, start: int, size_max: int
+) -> None:
+    stream = b"".join(frame.join(command, body) for command, body in pieces) + tail
+    plain: list[Any] = []
+    fast: list[Any] = []
+    assert twins.cut_frames(stream, start, size_max, fast) == runs.PLAIN[0](stream, start, size_max, plain)
+    assert fast == plain
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**40), st.lists(st.tuples(BODIES, BODIES), max_size=5))
+def test_compiled_packing_is_the_plain_one(
+    twins: ModuleType, ledger_id: int, first: int, entries: list[tuple[bytes, bytes]]
+) -> None:
+    arguments = (ledger_id, first, first - 1, 4_096, entries)
+    assert twins.pack_entries(*arguments) == runs.PLAIN[2](*arguments)
+
+
+@given(UINT64, st.integers(-1, 2**63 - 1), st.integers(0, 2**62), st.lists(st.tuples(UINT64, UINT64), max_size=5))
+def test_compiled_receipts_are_the_plain_ones(
+    twins: ModuleType, producer_id: int, ledger_id: int, first: int, sequences: list[tuple[int, int]]
+) -> None:
+    plain = hot.ReceiptEncoder(producer_id).encode_plainly(ledger_id, first, sequences)
+    assert twins.frame_receipts(producer_id, ledger_id & (2**64 - 1), first, sequences) == plain
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**31), st.lists(st.binary(min_size=16, max_size=300), max_size=5))
+def test_compiled_records_are_the_plain_ones(twins: ModuleType, seed: int, offset: int, entries: list[bytes]) -> None:
+    arguments = (seed, offset, 2**40, entries)
+    assert twins.journal_records(*arguments) == records.PLAIN[0](*arguments)
+    logged = [(-1 if number == 3 else 2**50, number, entry) for number, entry in enumerate(entries)]
+    assert twins.log_records(seed, offset, 5 << 32, logged) == records.PLAIN[1](seed, offset, 5 << 32, logged)
+
+
+def test_compiled_loops_refuse_what_is_no_bytes(twins: ModuleType) -> None:
+    wrong: list[Callable[[], object]] = [
+        lambda: twins.read_sends([(bytearray(b"x" * 9), b"body")], 0, []),
+        lambda: twins.read_sends([[b"x", b"y"]], 0, []),
+        lambda: twins.pack_entries(1, 0, -1, 0, [(b"front", memoryview(b"body"))]),
+        lambda: twins.journal_records(0, 0, 0, [memoryview(b"entry")]),
+        lambda: twins.log_records(0, 0, 0, [(1, 2, "entry")]),
+    ]
+    for call in wrong:
+        with pytest.raises(TypeError):
+            call()
