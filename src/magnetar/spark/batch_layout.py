@@ -54,7 +54,7 @@ class Unusual(Exception):
 
 
 class BatchLayout:
-    """Rows of numbers, places counted from the batch's first byte; `pairs` holds four places for each property."""
+    """Rows of numbers, places counted from the first byte of all; `pairs` holds four places for each property."""
 
     __slots__ = ("pairs", "rows")
 
@@ -63,10 +63,10 @@ class BatchLayout:
         self.pairs = pairs
 
 
-def lay_out(data: bytes | memoryview, count: int) -> BatchLayout | None:
-    """The layout of a batch's first `count` messages, decompressed; None where it is unusual."""
+def lay_out(data: bytes, count: int, start: int = 0) -> BatchLayout | None:
+    """The layout of `count` messages, decompressed, from a byte on; None where it is unusual."""
     try:
-        return _Walk(data).all(count)
+        return _Walk(data).all(count, start)
     except (Unusual, IndexError, OverflowError):
         return None
 
@@ -74,20 +74,20 @@ def lay_out(data: bytes | memoryview, count: int) -> BatchLayout | None:
 class _Walk:
     __slots__ = ("_data", "_event_time", "_row", "_sequence_id", "_values")
 
-    def __init__(self, data: bytes | memoryview) -> None:
-        self._data = data if isinstance(data, bytes) else bytes(data)
+    def __init__(self, data: bytes) -> None:
+        self._data = data
         # Of the message that was walked last: its numbers, and where the two varints lie that differ in a run.
         self._row: tuple[int, ...] = ()
         self._values: array[int] = array("q")
         self._sequence_id = (0, 0)
         self._event_time = (0, 0)
 
-    def all(self, count: int) -> BatchLayout:
+    def all(self, count: int, start: int) -> BatchLayout:
         blocks: list[Numbers] = []
         pair_blocks: list[Numbers] = []
         rows: array[int] = array("q")
         pairs: array[int] = array("q")
-        position, left = 0, count
+        position, left = start, count
         wait, patience = 0, 1
         while left:
             if self._values:

@@ -67,7 +67,7 @@ class BulkRows:
         self._wide = _WIDE.get(values.primitive) if values.primitive is not None else None
         self._is_text = values.primitive is SchemaType.STRING
         self._names = frozenset(schema.names)
-        self._data: list[Buffer] = []
+        self._data: list[bytes] = []
         self._pieces: list[_Piece] = []
         self._batch_indices: Array = pa.array([], pa.binary())
         self.rows = 0
@@ -75,28 +75,29 @@ class BulkRows:
 
     def add(self, entry: StoredEntry, payload: Buffer, first: int, until: int) -> int | None:
         """Messages first..until of a batch (decompressed); returns how many. None: it is left to others."""
-        if self.bytes + len(payload) > DATA_BYTES_MAX:
+        data, start = _whole(entry, payload)
+        if self.bytes + len(data) > DATA_BYTES_MAX:
             return None
-        layout = batch_layout.lay_out(payload, entry.messages)
+        layout = batch_layout.lay_out(data, entry.messages, start)
         if layout is None or (layout.rows[:, batch_layout.FLAGS] & batch_layout.IS_COMPACTED_OUT).any():
             return None
         piece = _Piece(entry, layout.rows[first:until], first, self.bytes)
         if not len(piece.rows):
             return 0
         try:
-            self._read(piece, payload)
-            self._describe(piece, layout, payload, first, until)
+            self._read(piece, data)
+            self._describe(piece, layout, data, first, until)
         except (BadSchema, pa.ArrowInvalid, ValueError):
             return None
-        self._data.append(payload)
+        self._data.append(data)
         self._pieces.append(piece)
-        self.bytes += len(payload)
+        self.bytes += len(data)
         self.rows += len(piece.rows)
         return len(piece.rows)
 
     # --- one entry ---------------------------------------------------------------------------------------
 
-    def _read(self, piece: _Piece, payload: Buffer) -> None:
+    def _read(self, piece: _Piece, data: bytes) -> None:
         """What of the values must be known to be good before the batch is taken."""
         values, rows = self._values, piece.rows
         if not values.names or values.is_plain:
@@ -108,29 +109,28 @@ class BulkRows:
             if (sizes != np.dtype(self._wide).itemsize).any():
                 raise BadSchema("a payload is not as long as the type")
         elif self._is_text:
-            piece.values = _cut(payload, rows[:, batch_layout.PAYLOAD_START], rows[:, batch_layout.PAYLOAD_END]).cast(
+            piece.values = _cut(data, rows[:, batch_layout.PAYLOAD_START], rows[:, batch_layout.PAYLOAD_END]).cast(
                 pa.string()
             )
         else:
-            piece.values = self._decoded(piece, payload)
+            piece.values = self._decoded(piece, data)
 
-    def _decoded(self, piece: _Piece, payload: Buffer) -> list[list[Any]]:
-        data = payload if isinstance(payload, bytes) else bytes(payload)
+    def _decoded(self, piece: _Piece, data: bytes) -> list[list[Any]]:
         version = piece.entry.metadata.schema_version
         read = self._values.read
         if self._values.wants_key:
-            keys = self._keys(piece, payload).to_pylist()
+            keys = self._keys(piece, data).to_pylist()
             spans = piece.rows[:, :2].tolist()
             return [read(data[a:b], key, version) for (a, b), key in zip(spans, keys, strict=True)]
         return [read(data[a:b], None, version) for a, b in piece.rows[:, :2].tolist()]
 
-    def _keys(self, piece: _Piece, payload: Buffer) -> Array:
+    def _keys(self, piece: _Piece, data: bytes) -> Array:
         rows = piece.rows
         flags = rows[:, batch_layout.FLAGS]
         has_none = (flags & batch_layout.HAS_KEY) == 0
         if has_none.all():
             return pa.nulls(len(rows), pa.binary())
-        found = _cut(payload, rows[:, batch_layout.KEY_START], rows[:, batch_layout.KEY_END], has_none)
+        found = _cut(data, rows[:, batch_layout.KEY_START], rows[:, batch_layout.KEY_END], has_none)
         if not (flags & batch_layout.KEY_IS_BASE64).any():
             return found
         is_coded = (flags & batch_layout.KEY_IS_BASE64) != 0
@@ -142,11 +142,11 @@ class BulkRows:
             pa.binary(),
         )
 
-    def _describe(self, piece: _Piece, layout: BatchLayout, payload: Buffer, first: int, until: int) -> None:
+    def _describe(self, piece: _Piece, layout: BatchLayout, data: bytes, first: int, until: int) -> None:
         if "__key" in self._names:
-            piece.keys = self._keys(piece, payload)
+            piece.keys = self._keys(piece, data)
         if "__messageProperties" in self._names and len(layout.pairs):
-            piece.properties = _properties(layout, payload, first, until, self._schema.field("__messageProperties"))
+            piece.properties = _properties(layout, data, first, until, self._schema.field("__messageProperties"))
         if "__messageId" in self._names:
             piece.ids = self._ids(piece.entry, first, first + len(piece.rows))
 
@@ -242,7 +242,17 @@ def _indices(piece: _Piece, field: "pa.Field[Any]") -> Array:
     return pa.array(np.arange(begin, begin + len(piece.rows), dtype=np.int64))
 
 
-def _cut(data: Buffer, starts: Numbers, ends: Numbers, nulls: "NDArray[np.bool_] | None" = None) -> Array:
+def _whole(entry: StoredEntry, payload: Buffer) -> tuple[bytes, int]:
+    """The bytes that a payload is in, and where it begins: a stored entry ends with it, and needs not be copied."""
+    if isinstance(payload, bytes):
+        return payload, 0
+    owner = payload.obj
+    if payload is entry.payload and isinstance(owner, bytes):
+        return owner, len(owner) - len(payload)
+    return bytes(payload), 0
+
+
+def _cut(data: bytes, starts: Numbers, ends: Numbers, nulls: "NDArray[np.bool_] | None" = None) -> Array:
     """Parts of a buffer, in their order, as one binary column.
 
     Arrow sees a column of parts and of what lies between them, and takes every other one.
@@ -256,7 +266,7 @@ def _cut(data: Buffer, starts: Numbers, ends: Numbers, nulls: "NDArray[np.bool_]
     return both.take(wanted)
 
 
-def _properties(layout: BatchLayout, data: Buffer, first: int, until: int, field: "pa.Field[Any]") -> Array:
+def _properties(layout: BatchLayout, data: bytes, first: int, until: int, field: "pa.Field[Any]") -> Array:
     counts = layout.rows[:, batch_layout.PROPERTIES]
     ends = np.cumsum(counts)
     begin = int(ends[first - 1]) if first else 0
