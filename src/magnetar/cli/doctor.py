@@ -28,6 +28,7 @@ OPEN_FILES_MIN: Final = 65_536
 FREE_DISK_PERCENT_MIN: Final = 10.0
 FSYNC_MS_MAX: Final = 20.0
 FSYNCS: Final = 20
+PROBE_BYTES: Final = 4096
 LOOP_LAG_MS_MAX: Final = 100.0
 
 COMMAND: Final = Command(
@@ -98,8 +99,8 @@ def _disk(data_dir: str) -> Iterator[Finding]:
     yield Finding(health, f"{free:.0f}% of the disk of {data_dir} is free", advice)
     try:
         millis = asyncio.run(_fsync_ms(place))
-    except OSError as error:
-        yield Finding(Health.BROKEN, f"{place} cannot be written: {error.strerror}", "choose another --data-dir")
+    except (OSError, MagnetarError) as error:
+        yield Finding(Health.BROKEN, f"{place} cannot be written: {error}", "choose another --data-dir")
         return
     health = Health.OK if millis <= FSYNC_MS_MAX else Health.WARNING
     advice = "" if health is Health.OK else "every confirmed message waits for this; a faster disk helps most"
@@ -107,19 +108,26 @@ def _disk(data_dir: str) -> Iterator[Finding]:
 
 
 async def _fsync_ms(place: Path) -> float:
+    """The median of a few; the probe is deleted again."""
+    from magnetar.runtime.real_disk import RealDisk
+
     clock = SystemClock()
-    probe = place / f".magnetar-doctor-{os.getpid()}"
+    disk = RealDisk(str(place))
+    name = f".magnetar-doctor-{os.getpid()}"
     times = []
-    file = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        for _ in range(FSYNCS):
-            os.write(file, bytes(4096))
-            before_s = clock.elapsed_s()
-            os.fdatasync(file)
-            times.append(clock.elapsed_s() - before_s)
+        file = await disk.open(name, create=True)
+        try:
+            for place_in_file in range(FSYNCS):
+                await file.write(place_in_file * PROBE_BYTES, [bytes(PROBE_BYTES)])
+                before_s = clock.elapsed_s()
+                await file.sync()
+                times.append(clock.elapsed_s() - before_s)
+        finally:
+            await file.close()
+            await disk.remove(name)
     finally:
-        os.close(file)
-        probe.unlink()
+        await disk.close()
     return sorted(times)[len(times) // 2] * 1000
 
 

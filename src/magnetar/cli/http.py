@@ -8,7 +8,6 @@ Carries.
 import http.client
 import json
 import sys
-import threading
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -18,7 +17,6 @@ from magnetar.cli.access import Access
 from magnetar.cli.exits import Failure
 from magnetar.cli.verbs.verb import AdminAnswer, AdminRequest
 from magnetar.errors import BadSetting
-from magnetar.runtime.clock import SystemClock
 
 TIMEOUT_S: Final = 300
 REDIRECTS_MAX: Final = 10
@@ -50,7 +48,6 @@ class HttpApi:
         self._timeout_s = timeout_s
         self._connections: dict[tuple[str, str], http.client.HTTPConnection] = {}
         self._headers: Mapping[str, str] | None = None
-        self._clock = SystemClock()
 
     @property
     def url(self) -> str:
@@ -82,10 +79,16 @@ class HttpApi:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
     def now_ms(self) -> int:
-        return self._clock.now_ms()
+        from magnetar.runtime.clock import SystemClock
+
+        return SystemClock().now_ms()
 
     def pause(self, seconds: float) -> None:
-        threading.Event().wait(seconds)
+        import asyncio
+
+        from magnetar.runtime.clock import SystemClock
+
+        asyncio.run(SystemClock().pause(seconds))
 
     def close(self) -> None:
         for connection in self._connections.values():

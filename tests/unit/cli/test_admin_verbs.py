@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 
+from magnetar.cli import client_commands, perf_commands
 from magnetar.cli.admin import answer_of
 from magnetar.cli.values import WrongUse
 from magnetar.cli.verbs.table import NOT_SERVED, nouns, verbs_of_noun
@@ -181,3 +182,19 @@ def check_requests(words: list[str], expected: list[tuple[Any, ...]]) -> None:
     answer_of(verb, api, verb.command.read(words[2:]))
     ours = [(each.method, *of_url(each.path), body_of((each.body or b"").decode())) for each in api.asked]
     assert ours[: len(expected)] == expected, " ".join(words)
+
+
+@pytest.mark.parametrize("tool", ["client", "perf"])
+def test_client_and_perf_take_the_flags_of_pulsars_tools(tool: str) -> None:
+    commands, common = {
+        "client": (client_commands.COMMANDS, client_commands.COMMON),
+        "perf": (perf_commands.COMMANDS, perf_commands.COMMON),
+    }[tool]
+    rows = [row for row in table("pulsar-admin-flags.tsv") if row[0].startswith(f"pulsar-{tool} ")]
+    assert {row[0].split()[1] for row in rows} == {*commands} - {"view"}
+    for words, _, flags in rows:
+        ours = {name: each for each in (*commands[words.split()[1]].flags, *common) for name in each.names}
+        for text in flags.split():
+            for name in text.rstrip("=").rstrip("!").split("|"):
+                assert name in ours, f"{words} {name}"
+                assert ours[name].kind.is_switch is not text.endswith("="), f"{words} {name}"

@@ -154,7 +154,7 @@ def _quota_path(given: Given) -> str:
     return "/admin/v2/resource-quotas" + ("" if given["namespace"] is None else "/{namespace}/{bundle}")
 
 
-def _get_quota(api: Api, given: Given) -> Any:
+def _shown_quota(api: Api, given: Given) -> Any:
     return api.ask(request("GET", _quota_path(given), given)).value
 
 
@@ -163,7 +163,7 @@ def _set_quota(api: Api, given: Given) -> Any:
 
 
 RESOURCE_QUOTA_VERBS: Final[list[Verb]] = [
-    scripted("get", "Show what a bundle is expected to need.", (), _get_quota, *_OF_NAMESPACE),
+    scripted("get", "Show what a bundle is expected to need.", (), _shown_quota, *_OF_NAMESPACE),
     scripted("set", "Say what a bundle is expected to need.", (), _set_quota, *_OF_NAMESPACE, *_QUOTA_FLAGS),
     verb(
         "reset-namespace-bundle-quota",
@@ -188,7 +188,7 @@ def _schema_file(given: Given) -> dict[str, Any]:
     return {"properties": {}, "schema": "", **loaded}
 
 
-def _get_schema(api: Api, given: Given) -> Any:
+def _shown_schema(api: Api, given: Given) -> Any:
     return api.ask(request("GET", _SCHEMA + ("/schemas" if given["all_version"] else "/schema"), given)).value
 
 
@@ -197,7 +197,7 @@ SCHEMA_VERBS: Final[list[Verb]] = [
         "get",
         "Show a topic's schema.",
         ("topic",),
-        _get_schema,
+        _shown_schema,
         flag("--all-version -a", Kind.SWITCH, "All its versions."),
     ),
     verb("delete", "Delete the schemas of a topic.", "DELETE", _SCHEMA + "/schema", FORCE, query="force=force"),

@@ -128,6 +128,13 @@ def _common(unacked_words: tuple[str, str]) -> list[Policy]:
             number("--interval -i", "Entries."),
         ),
         Policy("persistence", "over how many bookies entries are written", "persistence", PERSISTENCE),
+        *_rates_and_lives(),
+    ]
+
+
+def _rates_and_lives() -> list[Policy]:
+    """Rates, and what becomes of messages and of the topic."""
+    return [
         _inherited(
             "replicator-dispatch-rate",
             "how fast messages go to other clusters",
