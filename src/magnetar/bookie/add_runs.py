@@ -5,7 +5,7 @@ Owns which entries of which listener came together. Knows neither why nor when t
 Decides.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class AddListener(Protocol):
@@ -14,42 +14,43 @@ class AddListener(Protocol):
     def on_added(self, bookie: str, first: int, last: int, code: int) -> None: ...
 
 
+# Listener, first and last entry: one object for each run, because with many ledgers each add is a run.
+_Run = list[Any]
+
+
 class AddRuns:
     """Entries in the order they came; a listener's runs are told in that order."""
 
     __slots__ = ("_newest", "_runs")
 
     def __init__(self) -> None:
-        self._runs: list[tuple[AddListener, list[int]]] = []
-        self._newest: dict[AddListener, list[int]] = {}
+        self._runs: list[_Run] = []
+        self._newest: dict[AddListener, _Run] = {}
 
     def __bool__(self) -> bool:
         return bool(self._runs)
 
     def add(self, listener: AddListener, entry_id: int) -> None:
         run = self._newest.get(listener)
-        if run is not None and run[1] + 1 == entry_id:
-            run[1] = entry_id
+        if run is not None and run[2] + 1 == entry_id:
+            run[2] = entry_id
         else:
-            self._begin(listener, entry_id, entry_id)
+            self._newest[listener] = run = [listener, entry_id, entry_id]
+            self._runs.append(run)
 
     def add_all(self, listener: AddListener, first: int, last: int) -> None:
         run = self._newest.get(listener)
-        if run is not None and run[1] + 1 == first:
-            run[1] = last
+        if run is not None and run[2] + 1 == first:
+            run[2] = last
         else:
-            self._begin(listener, first, last)
+            self._newest[listener] = run = [listener, first, last]
+            self._runs.append(run)
 
     def join(self, later: "AddRuns") -> None:
         """Take over the runs of a later group; where one continues ours, the two become one."""
-        for listener, (first, last) in later._runs:
+        for listener, first, last in later._runs:
             self.add_all(listener, first, last)
 
     def tell(self, bookie: str, code: int) -> None:
-        for listener, (first, last) in self._runs:
+        for listener, first, last in self._runs:
             listener.on_added(bookie, first, last, code)
-
-    def _begin(self, listener: AddListener, first: int, last: int) -> None:
-        run = [first, last]
-        self._newest[listener] = run
-        self._runs.append((listener, run))
