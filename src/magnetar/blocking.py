@@ -351,6 +351,12 @@ class Consumer(Generic[T]):
     def get_last_message_id(self) -> MessageId:
         return self._thread.run(self._consumer.get_last_message_id())
 
+    def pause(self) -> None:
+        self._thread.call(self._consumer.pause)
+
+    def resume(self) -> None:
+        self._thread.call(self._consumer.resume)
+
     def pause_message_listener(self) -> None:
         self._thread.call(self._consumer.pause_message_listener)
 

@@ -70,6 +70,7 @@ class Consumer(Generic[T]):
         self._listening = asyncio.Event()
         self._topics = topics
         self._closed = False
+        self._paused = False
         self._until_turn = TURN_MESSAGES
         self._forks = FORKS.count
         # Told when it closes, so that its client forgets it.
@@ -97,6 +98,8 @@ class Consumer(Generic[T]):
         consumer = PartitionConsumer(
             self._core, topic, self._subscription, self._options, self._schema, size, self._on_messages, self._on_failed
         )
+        if self._paused:
+            consumer.pause()
         if self._dead_letters is not None and self._options.dead_letter_policy is not None:
             consumer.bury = self._dead_letters.bury
             consumer.on_possible_death = self._dead_letters.on_delivered
@@ -192,6 +195,17 @@ class Consumer(Generic[T]):
                     await outcome
             except Exception:
                 _log.exception("%s: the message listener failed", message.topic_name())
+
+    def pause(self) -> None:
+        """Ask the brokers for no more messages; what was asked for before still comes."""
+        self._paused = True
+        for partition in self._topics.partitions:
+            partition.pause()
+
+    def resume(self) -> None:
+        self._paused = False
+        for partition in self._topics.partitions:
+            partition.resume()
 
     def pause_message_listener(self) -> None:
         self._listening.clear()

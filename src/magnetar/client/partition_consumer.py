@@ -228,7 +228,7 @@ class PartitionConsumer:
             return
         messages: list[Message[Any]] = []
         covers = self.acks.covers
-        is_simple = self._seeking_in < 0 and self.on_possible_death is None and self._queue_size > 0
+        is_simple = self._seeking_in < 0 and self._queue_size > 0
         first = None if self.start is None else self.start.position
         for entry_id, body in run:
             start = plain_payload(body) if is_simple else -1

@@ -221,3 +221,21 @@ def test_a_subscription_from_the_beginning_sees_the_order_of_storage() -> None:
             assert came == [b"%d" % number for number in range(3_000)]
 
     asyncio.run(scenario())
+
+
+def test_a_paused_consumer_asks_for_nothing() -> None:
+    async def scenario() -> None:
+        async with LocalPulsar(transport="memory") as pulsar, pulsar.client() as client:
+            consumer = await client.subscribe("t", "s", receiver_queue_size=2)
+            consumer.pause()
+            producer = await client.create_producer("t")
+            for number in range(6):
+                await producer.send(b"%d" % number)
+            # The queue was asked for before the pause; then nothing comes, however much is taken.
+            assert [(await consumer.receive(1_000)).data() for _ in range(2)] == [b"0", b"1"]
+            await pulsar.settle()
+            assert consumer.queue_is_empty()
+            consumer.resume()
+            assert [(await consumer.receive(1_000)).data() for _ in range(4)] == [b"2", b"3", b"4", b"5"]
+
+    asyncio.run(scenario())
