@@ -273,6 +273,10 @@ class NotSupported(Refused):
     """A known request that this broker does not serve; the text names the feature."""
 
 
+class LimitReached(NotSupported):
+    """A limit on how many there may be: delete some, or raise it."""
+
+
 class PersistenceFailed(Refused):
     """The message could not be stored; it was not acknowledged."""
 

@@ -27,6 +27,8 @@ LIMITS = {
     "maxSameAddressProducersPerTopic": "3",
     "maxSameAddressConsumersPerTopic": "12",
     "brokerMaxConnectionsPerIp": "40",
+    "maxTenants": "5",
+    "maxNamespacesPerTenant": "3",
     "managedLedgerMaxEntriesPerLedger": "20",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
 }
@@ -399,5 +401,26 @@ def test_the_backlog_in_messages_is_exact_with_batches_holes_and_parts_of_them(
     assert backlog()[1] < 32, "batches are one entry each"
     told(admin, "PUT", f"{path_of(name)}/unload")
     assert backlog()[0] == 32, "saved with the cursor"
+    eventually(consumer.is_connected)
     consumer.seek(pulsar.MessageId.earliest)
     eventually(lambda: backlog()[0] == 50)
+
+
+@pytest.mark.feature("B-08")
+def test_so_many_tenants_namespaces_and_topics_and_no_more(admin: httpx.Client) -> None:
+    info = {"adminRoles": [], "allowedClusters": ["standalone"]}
+
+    def until_refused(make: Callable[[int], httpx.Response]) -> tuple[int, int]:
+        for number in range(10):
+            answer = make(number)
+            if not answer.is_success:
+                return number, answer.status_code
+        raise AssertionError("never refused")
+
+    made, status = until_refused(lambda number: admin.put(f"/tenants/limit-{number}", json=info))
+    assert (status, len(asked(admin, "/tenants"))) == (412, 5)
+    made, status = until_refused(lambda number: admin.put(f"/namespaces/limit-0/n{number}"))
+    assert (made, status) == (3, 412)
+    told(admin, "POST", "/namespaces/limit-0/n0/maxTopicsPerNamespace", 2)
+    made, status = until_refused(lambda number: admin.put(f"/persistent/limit-0/n0/t{number}"))
+    assert (made, status) == (2, 412)

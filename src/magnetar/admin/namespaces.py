@@ -74,6 +74,9 @@ async def create(parts: Parts, namespace: Namespace, body: Body) -> Response:
     tenant = await parts.records.read(tenant_path(namespace.tenant))
     if tenant is None:
         raise AdminRefused(404, "Tenant does not exist")
+    limit = parts.broker.settings.namespaces_per_tenant_max
+    if 0 < limit <= len(await parts.records.children(tenant_path(namespace.tenant))):
+        raise AdminRefused(412, f"Exceed the maximum number of namespace in tenant :{namespace.tenant}")
     clusters = texts(policies.get("replication_clusters") or [parts.cluster], "replication_clusters")
     check_clusters(clusters, tenant, namespace.tenant)
     bounds = parsed_bundles(policies.get("bundles")) or boundaries(parts.settings.namespace_bundles)

@@ -34,6 +34,9 @@ async def read(parts: Parts, tenant: str) -> Response:
 @router.put("/{tenant}")
 async def create(parts: Parts, tenant: str, body: Body) -> Response:
     name = decoded_tenant(tenant)
+    limit = parts.broker.settings.tenants_max
+    if 0 < limit <= len(await parts.records.children(POLICIES_ROOT)):
+        raise AdminRefused(412, "Exceed the maximum number of tenants")
     if not await parts.records.create(tenant_path(name), await _info(parts, body)):
         raise AdminRefused(409, "Tenant already exist")
     return done()

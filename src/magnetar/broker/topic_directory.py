@@ -14,7 +14,7 @@ from magnetar.broker.namespaces import PARTITIONS_MAX, Namespaces
 from magnetar.broker.policies.policies import Policies
 from magnetar.broker.topic_list import ListMode, is_system_topic
 from magnetar.config.broker import BrokerSettings
-from magnetar.errors import BadSetting, NotSupported, TopicExists, TopicNotFound
+from magnetar.errors import BadSetting, LimitReached, NotSupported, TopicExists, TopicNotFound
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.names import NamespaceName, TopicDomain, TopicName
 
@@ -160,4 +160,4 @@ class TopicDirectory:
     async def _check_room(self, namespace: NamespaceName, more: int) -> None:
         topics_max = (await self._policies.effective_namespace(namespace)).topics_max
         if topics_max and len(await self.names(namespace, ListMode.PERSISTENT)) + more > topics_max:
-            raise NotSupported(f"Exceed maximum number of topics in namespace: {topics_max}")
+            raise LimitReached(f"Exceed maximum number of topics in namespace: {topics_max}")

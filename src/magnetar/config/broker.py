@@ -41,6 +41,8 @@ class BrokerSettings:
     default_partitions: int = 1
     allow_auto_subscription_creation: bool = True
     # 0 means no limit.
+    tenants_max: int = 0
+    namespaces_per_tenant_max: int = 0
     topics_per_namespace_max: int = 0
     partitions_per_topic_max: int = 0
     producers_per_topic_max: int = 0

@@ -20,6 +20,8 @@ PUBLISH_KEYS: Final[tuple[Key, ...]] = rows(
         POSITIVE_MILLISECONDS,
         "A client that has a producer's name must answer in this time before a newcomer gets the name.",
     ),
+    ("maxTenants", "tenants_max", _LIMIT, "Tenants that may be made over HTTP; 0: any number."),
+    ("maxNamespacesPerTenant", "namespaces_per_tenant_max", _LIMIT, "Namespaces of one tenant; 0: any number."),
     ("maxTopicsPerNamespace", "topics_per_namespace_max", _LIMIT, "Topics of a namespace, partitions counted; 0: any."),
     ("maxNumPartitionsPerPartitionedTopic", "partitions_per_topic_max", _LIMIT, "Partitions of a topic; 0: 100,000."),
     ("maxProducersPerTopic", "producers_per_topic_max", _LIMIT, "Producers on one topic; 0: any number."),

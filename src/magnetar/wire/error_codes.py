@@ -74,6 +74,7 @@ _TABLE: Final[dict[type[errors.MagnetarError], Codes]] = {
     errors.TopicTerminated: Codes(api.TopicTerminatedError, 405, ReturnCode.IO_ERROR),
     errors.MessageTooLarge: Codes(api.NotAllowedError, 413, ReturnCode.BAD_REQUEST),
     errors.NotSupported: Codes(api.NotAllowedError, 501, ReturnCode.BAD_REQUEST),
+    errors.LimitReached: Codes(api.NotAllowedError, 412, ReturnCode.BAD_REQUEST),
     errors.PersistenceFailed: Codes(api.PersistenceError, 500, ReturnCode.IO_ERROR),
     errors.QuotaExceeded: Codes(api.ProducerBlockedQuotaExceededException, 409, ReturnCode.IO_ERROR),
     errors.ProducersHeld: Codes(api.ProducerBlockedQuotaExceededError, 409, ReturnCode.IO_ERROR),
