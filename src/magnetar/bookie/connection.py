@@ -33,6 +33,7 @@ from magnetar.wire.proto import bookkeeper_pb2 as bk
 NO_AUTHENTICATION: Final = "AuthDisabledPlugin"
 
 _read_add: Final = v2.read_add
+_encode_add_responses: Final = v2.encode_add_responses
 _ADD_BYTES_MIN: Final = v2.ADD_BYTES_MIN
 _ADD_UPPER: Final = v2.ADD_UPPER
 _ADD_ENTRY_AT: Final = v2.ADD_ENTRY_AT
@@ -50,15 +51,14 @@ _log = logging.getLogger(__name__)
 class LedgerAnswers:
     """Answers this connection's version 2 adds of one ledger; adds of any number of entries share it."""
 
-    __slots__ = ("_connection", "_ledger_id")
+    __slots__ = ("_answer", "_ledger_id")
 
     def __init__(self, connection: "BookieConnection", ledger_id: int) -> None:
-        self._connection = connection
+        self._answer = connection.answer_adds
         self._ledger_id = ledger_id
 
     def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
-        answers = v2.encode_add_responses(code, self._ledger_id, first, last)
-        self._connection.answer_adds(answers, last - first + 1, code)
+        self._answer(_encode_add_responses(code, self._ledger_id, first, last), last - first + 1, code)
 
 
 class OldAnswer:

@@ -88,7 +88,7 @@ class Inventory:
         )
 
     async def _files(self, asked: Asked) -> Answer:
-        files = await self._storage.files()
+        files = await self._storage.holdings.files()
         wanted = asked.query.get("file_type")
         return answered(
             {
@@ -102,7 +102,7 @@ class Inventory:
         """Our own: the ledgers held here with the number of their entries, from an id on."""
         after = asked.number("after", -1)
         limit = min(max(asked.number("limit", 1_000), 1), LEDGERS_PER_PAGE_MAX)
-        held = await self._storage.held_ledgers(after, limit)
+        held = await self._storage.holdings.ledgers(after, limit)
         return answered({"ledgers": {str(ledger_id): count for ledger_id, count in held.items()}})
 
     async def _consistency(self, asked: Asked) -> Answer:

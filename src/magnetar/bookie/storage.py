@@ -20,10 +20,10 @@ from magnetar.bookie.checkpoint_cycle import CheckpointCycle
 from magnetar.bookie.confirmation_waits import ConfirmationWaits
 from magnetar.bookie.cookie_check import Cookies
 from magnetar.bookie.counts import BookieCounts
-from magnetar.bookie.entry_log_format import log_name
 from magnetar.bookie.entry_reader import EntryReader
 from magnetar.bookie.garbage_collector import GarbageCollector
 from magnetar.bookie.held_adds import HeldAdd
+from magnetar.bookie.holdings import Holdings
 from magnetar.bookie.housekeeping import Housekeeping
 from magnetar.bookie.journal import Journal
 from magnetar.bookie.journal_format import FileHeader
@@ -58,7 +58,6 @@ class BookieStorage:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._settings = settings
-        self._disk = opening.disk
         self._directories = opening.directories
         self._caches = opening.caches
         self._checkpoints = opening.checkpoints
@@ -96,6 +95,9 @@ class BookieStorage:
             on_failed=self._fail,
         )
         self.housekeeping = self._housekeeping_of(opening)
+        self.holdings = Holdings(
+            opening.disk, self._journals, self._directories, self._states, self._caches, self._reader
+        )
 
     def _housekeeping_of(self, opening: Opening) -> Housekeeping:
         settings = opening.settings
@@ -393,25 +395,6 @@ class BookieStorage:
     def marks(self) -> list[LastMark]:
         """How far each journal is written out elsewhere, durably."""
         return self._checkpoints.marks()
-
-    async def files(self) -> dict[str, list[str]]:
-        """The names of the files that hold entries, by what they are."""
-        found: dict[str, list[str]] = {"journal": [], "entrylog": [], "index": []}
-        for journal in self._journals:
-            found["journal"] += [name for name in await self._disk.list(journal.directory) if name.endswith(".txn")]
-        for directory in self._directories:
-            found["entrylog"] += [log_name(log_id) for log_id in directory.logs.log_ids()]
-            found["index"] += await self._disk.list(f"{directory.path}/index")
-        return found
-
-    async def held_ledgers(self, after: int, count_max: int) -> dict[int, int]:
-        """Ledgers here with an id above this one, rising, with the number of their entries; a page of them."""
-        self._check_usable()
-        ids = dict.fromkeys((*self._states, *self._caches.ledger_ids()))
-        for directory in self._directories:
-            ids |= dict.fromkeys(await directory.index.ledger_ids())
-        page = sorted(ledger_id for ledger_id in ids if ledger_id > after)[:count_max]
-        return {ledger_id: len(await self._reader.entry_ids(ledger_id)) for ledger_id in page}
 
     async def checkpoint(self) -> None:
         """Write out everything that came before this call, and move the marks."""

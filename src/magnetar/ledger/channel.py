@@ -6,7 +6,7 @@ the same process (standalone, fixtures). Same contract suite, same bounds, same 
 
 An entry is the packed form that BookKeeper stores and sends: header, digest, body (`wire/bookkeeper/entry.py`). Bookies
 never look inside the body.
-Decides.
+Carries.
 """
 
 from abc import ABC, abstractmethod

@@ -298,7 +298,7 @@ def test_ten_thousand_ledgers_share_a_few_files(tmp_path: Path) -> None:
                 assert len(os.listdir("/proc/self/fd")) - before <= 2
                 await storage.checkpoint()
                 assert len(os.listdir("/proc/self/fd")) - before <= 4
-                files = await storage.files()
+                files = await storage.holdings.files()
                 assert (len(files["journal"]), len(files["entrylog"])) == (1, 1)
         finally:
             await disk.close()
