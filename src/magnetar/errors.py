@@ -277,6 +277,16 @@ class LimitReached(NotSupported):
     """A limit on how many there may be: delete some, or raise it."""
 
 
+class NewerFormat(CannotStart, NotSupported):
+    """A newer version of Magnetar wrote this file; it is not read, and nothing is changed."""
+
+    def __init__(self, where: str, version: int, known: int) -> None:
+        super().__init__(
+            f"{where} has format version {version}, this Magnetar reads up to {known}: start the newer version that "
+            "wrote it; nothing was changed"
+        )
+
+
 class PersistenceFailed(Refused):
     """The message could not be stored; it was not acknowledged."""
 

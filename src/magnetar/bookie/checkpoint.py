@@ -56,7 +56,7 @@ class Checkpoints:
         path = f"{directory}/{MARK_FILE_NAME}"
         if not await self._disk.exists(path):
             return None
-        mark = decode_mark(await self._disk.read_file(path, bytes_max=MARK_BYTES * 16))
+        mark = decode_mark(await self._disk.read_file(path, bytes_max=MARK_BYTES * 16), path)
         if mark is None:
             _log.error("%s cannot be read: every journal since the last start is replayed", path)
             return None

@@ -7,6 +7,7 @@ not fit are damage, never an absence. Does not know what is still alive in a log
 Carries.
 """
 
+import contextlib
 import errno
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -138,7 +139,16 @@ class EntryLogs:
 
     @classmethod
     async def open(cls, disk: Disk, directory: str, settings: BookieSettings) -> "EntryLogs":
+        """NewerFormat when a later version wrote the newest log: then it may have written others too."""
         found = [log_id for name in await disk.list(directory) if (log_id := log_id_of(name)) is not None]
+        if found:
+            path = f"{directory}/{log_name(max(found))}"
+            file = await disk.open(path)
+            try:
+                with contextlib.suppress(OSError):
+                    decode_header(await file.read(0, HEADER_BYTES), path)
+            finally:
+                await file.close()
         return cls(disk, directory, settings, sorted(found))
 
     def writer(self) -> EntryLogWriter:

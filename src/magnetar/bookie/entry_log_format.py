@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 from google_crc32c import extend, value
 
+from magnetar.errors import NewerFormat
+
 HEADER_BYTES: Final = 64
 VERSION: Final = 1
 RECORD_HEADER: Final = Struct(">III")
@@ -70,13 +72,16 @@ def encode_header(header: LogHeader) -> bytes:
     return (fields + CHECKSUM.pack(value(fields))).ljust(HEADER_BYTES, b"\0")
 
 
-def decode_header(data: bytes) -> LogHeader | None:
+def decode_header(data: bytes, where: str = "an entry log") -> LogHeader | None:
+    """None when the bytes are not a whole header; NewerFormat when a later version wrote them."""
     if len(data) < HEADER_BYTES:
         return None
     fields = data[: _HEADER.size]
     magic, version, _flags, log_id, map_offset, map_bytes = _HEADER.unpack(fields)
     if magic != _MAGIC or version != VERSION or CHECKSUM.unpack_from(data, _HEADER.size)[0] != value(fields):
         return None
+    if version > VERSION:
+        raise NewerFormat(where, version, VERSION)
     return LogHeader(log_id, map_offset, map_bytes)
 
 

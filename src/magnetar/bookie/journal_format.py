@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from google_crc32c import extend, value
 
+from magnetar.errors import NewerFormat
+
 FILE_HEADER_BYTES: Final = 32
 FILE_VERSION: Final = 1
 RECORD_MAGIC: Final = 0x4D474A52
@@ -88,8 +90,8 @@ def encode_file_header(header: FileHeader) -> bytes:
     return fields + CHECKSUM.pack(value(fields))
 
 
-def decode_file_header(data: bytes) -> FileHeader | None:
-    """None when the bytes are not a whole header of a version that we know."""
+def decode_file_header(data: bytes, where: str = "a journal") -> FileHeader | None:
+    """None when the bytes are not a whole header; NewerFormat when a later version wrote them."""
     if len(data) < FILE_HEADER_BYTES:
         return None
     fields = data[: _FILE_HEADER.size]
@@ -97,6 +99,8 @@ def decode_file_header(data: bytes) -> FileHeader | None:
     (checksum,) = CHECKSUM.unpack_from(data, _FILE_HEADER.size)
     if magic != _FILE_MAGIC or version != FILE_VERSION or checksum != value(fields):
         return None
+    if version > FILE_VERSION:
+        raise NewerFormat(where, version, FILE_VERSION)
     return FileHeader(file_id, first_position, bool(flags & _FLAG_SESSION_START))
 
 

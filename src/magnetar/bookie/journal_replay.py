@@ -97,7 +97,7 @@ class JournalReplay:
     async def _header(self, file_id: int) -> FileHeader | None:
         file = await self._disk.open(f"{self._directory}/{file_name(file_id)}")
         try:
-            header = decode_file_header(await file.read(0, FILE_HEADER_BYTES))
+            header = decode_file_header(await file.read(0, FILE_HEADER_BYTES), path)
         finally:
             await file.close()
         return header if header is not None and header.file_id == file_id else None

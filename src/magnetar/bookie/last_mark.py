@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 from google_crc32c import value
 
+from magnetar.errors import NewerFormat
+
 MARK_FILE_NAME: Final = "lastMark"
 MARK_BYTES: Final = 48
 
@@ -33,13 +35,16 @@ def encode_mark(mark: LastMark) -> bytes:
     return fields + _CHECKSUM.pack(value(fields))
 
 
-def decode_mark(data: bytes) -> LastMark | None:
+def decode_mark(data: bytes, where: str = "a last mark") -> LastMark | None:
+    """None when the bytes are not a whole mark; NewerFormat when a later version wrote them."""
     if len(data) != MARK_BYTES:
         return None
     fields = data[: _FIELDS.size]
     magic, version, *numbers = _FIELDS.unpack(fields)
     if magic != _MAGIC or version != _VERSION or _CHECKSUM.unpack_from(data, _FIELDS.size)[0] != value(fields):
         return None
+    if version > _VERSION:
+        raise NewerFormat(where, version, _VERSION)
     return LastMark(*numbers)
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import google_crc32c
 
-from magnetar.errors import Damaged, NotSupported
+from magnetar.errors import Damaged, NewerFormat
 from magnetar.metadata.tree import Counted, Effect, Held, Removed, SessionClosed, SessionOpened, Written
 
 VERSION: Final = 1
@@ -93,10 +93,7 @@ def encode_header(header: FileHeader) -> bytes:
 def decode_header(data: bytes, path: str) -> FileHeader | None:
     """The header at the beginning of data; None when its bytes were never completely written."""
     if data and data[0] > VERSION:
-        raise NotSupported(
-            f"{path} has format version {data[0]}, this Magnetar reads up to {VERSION}: start the newer version that "
-            "wrote it; nothing was changed"
-        )
+        raise NewerFormat(path, data[0], VERSION)
     if len(data) < HEADER_BYTES:
         return None
     packed = data[: _HEADER.size]

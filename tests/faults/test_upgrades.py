@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of former versions are read; files of later ones are refused, and nothing is changed.
+
+tests/golden holds whole data directories as released versions wrote them. They are never edited.
+"""
+
+import hashlib
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import google_crc32c
+import httpx
+import pulsar
+import pytest
+
+from tests.processes import StandaloneProcess
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ARCHIVES = sorted(GOLDEN.glob("standalone-*.tar.xz"))
+QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+
+
+def unpacked(archive: Path, directory: Path) -> StandaloneProcess:
+    with tarfile.open(archive) as files:
+        files.extractall(directory, filter="data")
+    return StandaloneProcess(directory)
+
+
+class Row(pulsar.schema.Record):  # type: ignore[misc]
+    name = pulsar.schema.String()
+    n = pulsar.schema.Integer()
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: archive.name)
+def test_what_a_former_version_stored_is_there(archive: Path, tmp_path: Path) -> None:
+    with unpacked(archive, tmp_path) as running:
+        client = pulsar.Client(running.service_url, logger=QUIET)
+        try:
+            _check_messages(client)
+            _check_subscription(client)
+        finally:
+            client.close()
+        rest = f"{running.web_url}/admin/v2"
+        assert httpx.get(f"{rest}/tenants/acme").json()["adminRoles"] == ["boss"]
+        assert httpx.get(f"{rest}/namespaces/acme/orders/retention").json()["retentionTimeInMinutes"] == -1
+        assert httpx.get(f"{rest}/persistent/acme/orders/parts/partitions").json()["partitions"] == 2
+
+
+def _check_messages(client: pulsar.Client) -> None:
+    reader = client.create_reader("persistent://acme/orders/plain", pulsar.MessageId.earliest)
+    for number in range(50):
+        message = reader.read_next(timeout_millis=20_000)
+        assert message.data() == b"message %d" % number
+        assert message.partition_key() == f"key-{number % 5}"
+        assert message.properties() == {"n": str(number)}
+        assert message.event_timestamp() == 1_700_000_000_000 + number
+    reader = client.create_reader("persistent://acme/orders/batched", pulsar.MessageId.earliest)
+    assert [reader.read_next(timeout_millis=20_000).data() for _ in range(50)] == [b"batched %d" % n for n in range(50)]
+    typed = client.create_reader(
+        "persistent://acme/orders/typed", pulsar.MessageId.earliest, schema=pulsar.schema.AvroSchema(Row)
+    )
+    values = [typed.read_next(timeout_millis=20_000).value() for _ in range(5)]
+    assert [(value.name, value.n) for value in values] == [(f"r{n}", n) for n in range(5)]
+
+
+def _check_subscription(client: pulsar.Client) -> None:
+    """What was acknowledged stays so: the first ten, and every other one of the third ten."""
+    consumer = client.subscribe("persistent://acme/orders/plain", "holes", consumer_type=pulsar.ConsumerType.Shared)
+    left = [n for n in range(50) if not (n < 10 or n in range(20, 30, 2))]
+    assert sorted(int(consumer.receive(timeout_millis=20_000).data().split()[1]) for _ in left) == left
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(timeout_millis=200)
+
+
+# --- later versions -------------------------------------------------------------------------------
+
+
+def _raise_version(file: Path, offset: int, size: int, checksum_at: int | None) -> None:
+    """The header of a later version: its version is larger, and its checksum is right."""
+    data = bytearray(file.read_bytes())
+    data[offset : offset + size] = (int.from_bytes(data[offset : offset + size], "big") + 1).to_bytes(size, "big")
+    if checksum_at is not None:
+        Struct(">I").pack_into(data, checksum_at, google_crc32c.value(bytes(data[:checksum_at])))
+    file.write_bytes(data)
+
+
+LATER: dict[str, tuple[str, str, int, int, int | None]] = {
+    # what → (archive, file, offset and size of the version, offset of the header's checksum)
+    "metadata log": ("killed", "metadata/log-*", 0, 1, None),
+    "metadata snapshot": ("killed", "metadata/snapshot-*", 0, 1, None),
+    "journal": ("killed", "journal/current/*.txn", 8, 2, 28),
+    "last mark": ("killed", "journal/current/lastMark", 8, 4, 44),
+    "entry log": ("stopped", "ledgers/current/*.log", 8, 2, 32),
+}
+
+
+def _digests(directory: Path, what: str) -> dict[str, str]:
+    """Every file but the locks, what RocksDB says to itself, and a metadata store of our own version, which begins a new
+    log at each start."""
+    own = "" if "metadata" in what else "|data/metadata/"
+    return {
+        str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(directory.rglob("*"))
+        if file.is_file() and not re.search(rf"(?i)lock$|/index/{own}", str(file))
+    }
+
+
+@pytest.mark.parametrize("what", LATER)
+def test_what_a_later_version_wrote_is_refused_and_left_alone(what: str, tmp_path: Path) -> None:
+    kind, pattern, offset, size, checksum_at = LATER[what]
+    archive = next(each for each in ARCHIVES if kind in each.name)
+    standalone = unpacked(archive, tmp_path)
+    files = sorted((tmp_path / "data").glob(pattern))
+    assert files
+    for file in files:
+        _raise_version(file, offset, size, checksum_at)
+    before = _digests(tmp_path / "data", what)
+    done: Any = subprocess.run(standalone.command(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr[-1000:]
+    assert "newer version that wrote it; nothing was changed" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert _digests(tmp_path / "data", what) == before
