@@ -23,11 +23,23 @@ collect_ignore_glob = ignored_without_pyspark("tests/spark")
 
 
 @pytest.fixture(scope="session")
-def spark(needs: Callable[[str, str], str], tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+def crash_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Says where a worker is killed; workers look for it from their start on."""
+    path = tmp_path_factory.mktemp("crash") / "crash"
+    os.environ["MAGNETAR_TEST_CRASH_FILE"] = str(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def spark(
+    needs: Callable[[str, str], str], tmp_path_factory: pytest.TempPathFactory, crash_file: Path
+) -> "Iterator[SparkSession]":
     needs("java", "Spark needs Java 17 or newer: apt install openjdk-17-jre-headless, or set JAVA_HOME")
     from magnetar import spark as magnetar_spark
 
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    house = str(Path(__file__).resolve().parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (house, os.environ.get("PYTHONPATH"))))
     made = magnetar_spark.session(
         "tests",
         master="local[2,4]",
