@@ -78,7 +78,7 @@ def decode_header(data: bytes, where: str = "an entry log") -> LogHeader | None:
         return None
     fields = data[: _HEADER.size]
     magic, version, _flags, log_id, map_offset, map_bytes = _HEADER.unpack(fields)
-    if magic != _MAGIC or version != VERSION or CHECKSUM.unpack_from(data, _HEADER.size)[0] != value(fields):
+    if magic != _MAGIC or CHECKSUM.unpack_from(data, _HEADER.size)[0] != value(fields):
         return None
     if version > VERSION:
         raise NewerFormat(where, version, VERSION)

@@ -97,7 +97,7 @@ def decode_file_header(data: bytes, where: str = "a journal") -> FileHeader | No
     fields = data[: _FILE_HEADER.size]
     magic, version, flags, file_id, first_position = _FILE_HEADER.unpack(fields)
     (checksum,) = CHECKSUM.unpack_from(data, _FILE_HEADER.size)
-    if magic != _FILE_MAGIC or version != FILE_VERSION or checksum != value(fields):
+    if magic != _FILE_MAGIC or checksum != value(fields):
         return None
     if version > FILE_VERSION:
         raise NewerFormat(where, version, FILE_VERSION)

@@ -95,7 +95,8 @@ class JournalReplay:
         return [found for found in ids if found >= first]
 
     async def _header(self, file_id: int) -> FileHeader | None:
-        file = await self._disk.open(f"{self._directory}/{file_name(file_id)}")
+        path = f"{self._directory}/{file_name(file_id)}"
+        file = await self._disk.open(path)
         try:
             header = decode_file_header(await file.read(0, FILE_HEADER_BYTES), path)
         finally:

@@ -41,7 +41,7 @@ def decode_mark(data: bytes, where: str = "a last mark") -> LastMark | None:
         return None
     fields = data[: _FIELDS.size]
     magic, version, *numbers = _FIELDS.unpack(fields)
-    if magic != _MAGIC or version != _VERSION or _CHECKSUM.unpack_from(data, _FIELDS.size)[0] != value(fields):
+    if magic != _MAGIC or _CHECKSUM.unpack_from(data, _FIELDS.size)[0] != value(fields):
         return None
     if version > _VERSION:
         raise NewerFormat(where, version, _VERSION)
