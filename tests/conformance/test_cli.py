@@ -22,6 +22,7 @@ from magnetar.cli.explain import run_explain
 from magnetar.cli.lookalike import run_aliases
 from magnetar.cli.perf import run_perf
 from magnetar.cli.top import run_top
+from tests.conformance.guarded import GuardedStandalone, token
 from tests.processes import StandaloneProcess, free_port
 
 Typed = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -270,3 +271,25 @@ def test_a_process_of_its_own_says_the_same(standalone: StandaloneProcess) -> No
     )
     assert failed.returncode == exits.NOT_FOUND
     assert failed.stderr == "magnetar: Topic persistent://public/default/no not found\n"
+
+
+def test_who_may_not_is_told_so(tmp_path: Path) -> None:
+    with GuardedStandalone(tmp_path) as guarded:
+        guarded.furnish()
+        typed = typed_to(guarded, tmp_path)
+        stranger = ("--auth-plugin", "token", "--auth-params", f"token:{token('stranger')}")
+        for words in (("admin", "tenants", "list"), ("client", "produce", "private/auth/t", "-m", "x")):
+            refused = typed(*words, *stranger)
+            assert (refused.returncode, refused.stderr.count("\n")) == (exits.NOT_PERMITTED, 1), refused.stderr
+        (tmp_path / "admin.token").write_text(token("admin"))
+        admin = ("--auth-plugin", "token", "--auth-params", f"file://{tmp_path / 'admin.token'}")
+        assert "private" in typed("admin", "tenants", "list", *admin).stdout.splitlines()
+        # The same over TLS: a certificate that is not trusted is no answer, a trusted one is.
+        there = ("--admin-url", guarded.web_url_tls)
+        assert typed("admin", "tenants", "list", *admin, *there).returncode == exits.UNREACHABLE
+        trusted = ("--tls-trust-cert-path", str(guarded.authority.file), "--tls-enable-hostname-verification")
+        assert "private" in typed("admin", "tenants", "list", *admin, *there, *trusted).stdout.splitlines()
+        sent = typed(
+            "client", "--url", guarded.service_url_tls, "produce", "private/auth/t", "-m", "x", *admin, *trusted
+        )
+        assert sent.returncode == 0, sent.stderr
