@@ -99,8 +99,7 @@ LATER: dict[str, tuple[str, str, int, int, int | None]] = {
 
 
 def _digests(directory: Path, what: str) -> dict[str, str]:
-    """Every file but the locks, what RocksDB says to itself, and a metadata store of our own version, which begins a new
-    log at each start."""
+    """Every file but locks, RocksDB's own, and metadata of our version, which begins a new log at each start."""
     own = "" if "metadata" in what else "|data/metadata/"
     return {
         str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest()

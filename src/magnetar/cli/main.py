@@ -78,7 +78,9 @@ def standalone(
 
 @app.command()
 def broker(
-    metadata: Annotated[str, typer.Option(help="The cluster's metadata: remote:HOST:PORT or zk:HOST:PORT/CHROOT.")],
+    metadata: Annotated[
+        str | None, typer.Option(help="The cluster's metadata: zk:…, etcd:…, remote:… [or metadataStoreUrl].")
+    ] = None,
     data_dir: Annotated[str, typer.Option(help="Where the broker keeps what is its own.")] = "data",
     bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
     port: Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 6650].")] = None,
@@ -103,7 +105,9 @@ def broker(
 
 @app.command()
 def bookie(
-    metadata: Annotated[str, typer.Option(help="The cluster's metadata: remote:HOST:PORT or zk:HOST:PORT/CHROOT.")],
+    metadata: Annotated[
+        str | None, typer.Option(help="The cluster's metadata: zk:…, etcd:…, remote:… [or metadataStoreUrl].")
+    ] = None,
     data_dir: Annotated[str, typer.Option(help="Where journal and entries are kept.")] = "data",
     bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
     port: Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 3181].")] = None,
