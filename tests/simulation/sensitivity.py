@@ -37,11 +37,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _row(bug: str, seeds: range) -> dict[str, Any]:
-    scenario = TABLE[bug].scenario
+    scenario, rates = TABLE[bug].scenario, TABLE[bug].rates
     promises: Counter[str] = Counter()
     failed: list[int] = []
     for seed in seeds:
-        broken = {v.promise for v in run_seed(scenario, seed, planted=frozenset({bug})).violations}
+        broken = {v.promise for v in run_seed(scenario, seed, planted=frozenset({bug}), rates=rates).violations}
         promises.update(broken)
         if broken:
             failed.append(seed)

@@ -5,7 +5,7 @@ Every module under tests/simulation/scenarios/ is imported; `@scenario("name")` 
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.simulation.world.schedule import Policy
@@ -39,7 +39,10 @@ def run_seed(
     planted: frozenset[str] = frozenset(),
     policy: Policy | None = None,
     restraint: Restraint = UNRESTRAINED,
+    rates: Mapping[str, float] | None = None,
 ) -> Verdict:
+    """`rates` are faults per virtual second by kind, instead of those that the seed would draw."""
     world = World(seed, planted=planted, policy=policy)
     world.nemesis.without, world.nemesis.strikes_max = restraint
+    world.nemesis.rates.update(rates or {})
     return world.run(name, scenarios()[name])

@@ -47,7 +47,7 @@ class WatchedStorage(BookieStorage):
             for entry_id, entry in enumerate(entries, first):
                 watching = self._witness.before(listener, ledger_id, entry_id, entry, recovery=False)
             listener = watching
-        super().add_run(ledger_id, first, entries, master_key, listener)
+        super().add_run(ledger_id, first, list(entries), master_key, listener)
 
     async def read(self, ledger_id: int, entry_id: int, fence_key: bytes | None = None) -> bytes:
         witness = self._witness if fence_key is not None else None
