@@ -230,6 +230,26 @@ def test_a_key_goes_to_one_partition_in_every_mode(key: str, partitions: int, sc
         assert chosen == {hash_of(key, scheme) % partitions}
 
 
+@given(
+    st.lists(st.none() | texts, max_size=30), st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(0, 5)
+)
+def test_routing_is_a_count_and_a_sum(keys: list[str | None], counts: list[int], first: int) -> None:
+    """Against the definitions: Java's hash is a sum over UTF-16 units, round robin counts what has no key."""
+    router = RoundRobinRouter(first, HashingScheme.JavaStringHash)
+    keyless = first
+    for index, key in enumerate(keys):
+        # Partitions may be added while messages are sent.
+        partitions = sorted(counts)[index * len(counts) // len(keys)]
+        chosen = router.choose(OutgoingMessage(b"", partition_key=key), partitions, 0)
+        if key is None:
+            assert chosen == keyless % partitions
+            keyless += 1
+        else:
+            units = memoryview(key.encode("utf-16-le")).cast("H").tolist()
+            whole = sum(unit * 31 ** (len(units) - 1 - place) for place, unit in enumerate(units))
+            assert chosen == (whole & 0x7FFF_FFFF) % partitions
+
+
 @pytest.mark.feature("F-PROD-09", "F-PROD-12", "F-PROD-35")
 def test_round_robin_turns_by_message_or_by_time() -> None:
     plain = OutgoingMessage(b"")
