@@ -101,6 +101,22 @@ def test_a_stream_starts_at_a_time(
     assert first.numbers == list(range(100, 125))
 
 
+@pytest.mark.feature("F-SPK-02", "F-SQL-07")
+def test_a_stream_catches_up_from_bookies_and_goes_on_with_the_broker(
+    client: Client, admin: httpx.Client, topic: str, options: dict[str, str], metadata_url: str
+) -> None:
+    publish(client, topic, 100)
+    assert admin.put(f"/{topic.replace('://', '/')}/unload").is_success
+    publish(client, topic, 25, start=100)
+    stream = Stream({**options, "metadata.url": metadata_url})
+    end = stream.reader.latestOffset(stream.offset, stream.reader.getDefaultReadLimit())
+    assert [part.span.via for part in stream.reader.partitions(stream.offset, end)] == ["bookies", "broker"]
+    first = stream.next()
+    assert first is not None
+    assert first.numbers == list(range(125))
+    assert stream.offset == end
+
+
 @pytest.mark.feature("F-SPK-02", "F-SPK-03")
 def test_what_retention_took_away_fails_the_query_or_is_skipped_and_counted(
     client: Client, admin: httpx.Client, topic: str, options: dict[str, str]

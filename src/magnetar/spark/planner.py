@@ -44,12 +44,17 @@ class Planner:
             topics = await self._here.partitions_of(options.topics)
         if options.partitions is not None:
             topics = [one for one in topics if max(0, TopicName.parse(one).partition_index) in options.partitions]
-        if options.connection.metadata_url is not None and options.way is not Way.BROKER:
-            await self._find_ledgers(topics)
+        await self._find_ledgers(topics)
         return topics
+
+    def look_up(self, topics: Iterable[str]) -> None:
+        """For topics that are known already: what of them bookies can give."""
+        self._here.run(self._find_ledgers(list(topics)))
 
     async def _find_ledgers(self, topics: list[str]) -> None:
         """What bookies can give. Where they cannot be reached, brokers give everything, unless they must not."""
+        if self._options.connection.metadata_url is None or self._options.way is Way.BROKER:
+            return
         is_all = self._options.way is Way.BOOKIES
         try:
             storage = await self._here.storage()

@@ -113,6 +113,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
         planner = self._planner()
         ends = offsets_from_json(end)
+        planner.look_up(sorted(ends))
         starts = {**dict.fromkeys(ends, START), **offsets_from_json(start)}
         if any(one.after is None for one in starts.values()):
             starts = planner.settled(starts, starts)
