@@ -12,6 +12,7 @@ from magnetar.broker.dispatch.hooks import DispatchLimit
 from magnetar.broker.policies.values import DispatchRate
 from magnetar.broker.rate_limit import NamedLimit, Rate, RelativeLimit, named_limit
 from magnetar.broker.subscription import Subscription
+from magnetar.config.broker import BrokerSettings
 
 OwnLimit = NamedLimit | RelativeLimit
 
@@ -37,10 +38,10 @@ class DispatchRates:
     def __init__(
         self,
         topic: str,
+        settings: BrokerSettings,
         subscriptions: Mapping[str, Subscription],
         now_s: Callable[[], float],
         *,
-        policy: DispatchRate,
         counted_in: Callable[[], tuple[int, int]],
     ) -> None:
         self._topic = topic
@@ -52,9 +53,12 @@ class DispatchRates:
         self._of_group: NamedLimit | None = None
         self._of_topic: OwnLimit | None = None
         # The rate of each subscription, and the limits that have been made for it.
-        self._policy = policy
+        self._policy = DispatchRate(
+            settings.subscription_dispatch_messages_per_s, settings.subscription_dispatch_bytes_per_s
+        )
         self._named: Mapping[str, DispatchRate] = {}
         self._per_subscription: dict[str, OwnLimit] = {}
+        self.limit_topic(DispatchRate(settings.topic_dispatch_messages_per_s, settings.topic_dispatch_bytes_per_s))
 
     def limit_topic(self, policy: DispatchRate) -> None:
         self._of_topic = self._limit(f"dispatch rate of topic {self._topic}", policy, self._of_topic)

@@ -28,7 +28,7 @@ from magnetar.broker.dispatch_rates import DispatchRates
 from magnetar.broker.entry_lookups import EntryLookups
 from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.broker.policies.topic_settings import topic_settings
-from magnetar.broker.policies.values import DispatchRate, InactivityMode
+from magnetar.broker.policies.values import InactivityMode
 from magnetar.broker.producer import Producer
 from magnetar.broker.publish_rates import PublishRates
 from magnetar.broker.rate_limit import CallLimiter, Rate
@@ -119,16 +119,7 @@ class Topic:
         )
         self._answers = Answers()
         self.dispatch_rates = DispatchRates(
-            str(name),
-            self.subscriptions,
-            now_s,
-            policy=DispatchRate(
-                settings.subscription_dispatch_messages_per_s, settings.subscription_dispatch_bytes_per_s
-            ),
-            counted_in=lambda: (self.messages_in, self.bytes_in),
-        )
-        self.dispatch_rates.limit_topic(
-            DispatchRate(settings.topic_dispatch_messages_per_s, settings.topic_dispatch_bytes_per_s)
+            str(name), settings, self.subscriptions, now_s, counted_in=lambda: (self.messages_in, self.bytes_in)
         )
         self._subscribes = CallLimiter(settings.subscribes_per_consumer, settings.subscribe_rate_period_s)
         self.policies: TopicPolicies | None = None
