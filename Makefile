@@ -65,7 +65,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults power-loss soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench features
 test: $(VENV)/.spark $(VENV)/.compiled ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
@@ -106,6 +106,9 @@ conformance: $(VENV)/.test ## Do official clients believe us?
 
 faults: $(VENV)/.test ## Do real processes survive kills, pauses and full disks?
 	@$(PYTEST) tests/faults
+
+cluster-faults: $(VENV)/.test ## Kills and pauses of brokers on every metadata store, beyond what `faults` runs.
+	@CLUSTER_FAULTS=all $(PYTEST) tests/faults/test_cluster.py
 
 power-loss: $(VENV)/.test ## The power fails at every call of a recorded life of a bookie and a metadata store; minutes.
 	@POWER_LOSS=all $(PYTEST) tests/faults/test_power_loss.py -n0 --timeout 3600

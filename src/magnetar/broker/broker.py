@@ -34,12 +34,16 @@ from magnetar.broker.topic_list import ListMode
 from magnetar.broker.topics import Topics
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.security import SecuritySettings
-from magnetar.errors import CannotStart
+from magnetar.errors import CannotStart, MagnetarError
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.store import MetadataStore
+from magnetar.names import TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.server_tls import watch_files
 from magnetar.runtime.tasks import Tasks
+
+# Topics of one bundle that close at the same time.
+_CLOSED_AT_ONCE = 64
 
 _log = logging.getLogger(__name__)
 
@@ -162,8 +166,17 @@ class Broker:
         self.topics.on_storage_failed = cluster.ownership.on_storage_failed
 
     async def _close_topics(self, bundle: Bundle) -> None:
-        for name in await self.topics.present_in(bundle.has):
-            await self.topics.unload(name)
+        """A topic that does not close well is left to its next owner, who fences it; the others close all the same."""
+        turns = asyncio.Semaphore(_CLOSED_AT_ONCE)
+
+        async def close(name: TopicName) -> None:
+            async with turns:
+                try:
+                    await self.topics.unload(name)
+                except MagnetarError as error:
+                    _log.warning("closing topic %s: %s", name, error)
+
+        await asyncio.gather(*(close(name) for name in await self.topics.present_in(bundle.has)))
 
     async def topic_places(self, bundle: Bundle) -> list[TopicPlace]:
         """Every topic of a bundle, served or not, with its traffic as far as it is known."""

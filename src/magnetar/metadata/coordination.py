@@ -74,6 +74,11 @@ class Claim:
     def is_held(self) -> bool:
         return self.state is ClaimState.HELD
 
+    @property
+    def has_ended(self) -> bool:
+        """Nothing is claimed by it any more."""
+        return self._ended
+
     async def settled(self) -> None:
         """Wait until it is known who holds the path."""
         await self._settled.wait()
@@ -266,7 +271,8 @@ class Coordination:
         epoch_path: str | None,
         on_state: Callable[[Claim], None] | None,
     ) -> Claim:
-        if path in self._claims:
+        present = self._claims.get(path)
+        if present is not None and not present.has_ended:
             raise LockHeld(f"{path} is claimed by this process already")
         claim = Claim(self._store, path, value, patient=patient, epoch_path=epoch_path, on_state=on_state)
         self._claims[path] = claim

@@ -22,7 +22,7 @@ from magnetar.broker.ownership.membership import Membership
 from magnetar.broker.ownership.owner import Located, Owner, decode_owner, encode_owner
 from magnetar.config.balance import BalanceSettings
 from magnetar.config.metadata import MetadataSettings
-from magnetar.errors import LedgerFenced, LockHeld, MagnetarError, ServiceNotReady
+from magnetar.errors import LedgerFenced, LockHeld, MagnetarError, MetadataError, ServiceNotReady
 from magnetar.metadata.cache import RecordCache
 from magnetar.metadata.coordination import Claim, ClaimState, Coordination
 from magnetar.metadata.store import MetadataStore, SessionEvent
@@ -89,7 +89,7 @@ class ClusterOwnership:
     async def locate(self, topic: TopicName, *, authoritative: bool = False, listener: str = "") -> Located:
         """Who serves a topic; a bundle that nobody has is assigned now."""
         for _ in range(_ATTEMPTS):
-            bundle = (await self.ranges.of(topic.namespace)).of(topic)
+            bundle = await self._bundle_of(topic)
             located = await self.locate_bundle(bundle, authoritative=authoritative)
             if located is not None:
                 return _through(located, listener)
@@ -108,12 +108,18 @@ class ClusterOwnership:
         if bundle in self._claiming:
             await self.claim(bundle)
             return None
-        found = await self._owners.get(bundle.path)
+        try:
+            found = await self._owners.get(bundle.path)
+        except MetadataError as error:
+            raise ServiceNotReady(f"Who has {bundle} cannot be told now: {error}") from error
         if found is not None and found.value.broker_id != own.broker_id:
             return Located(found.value)
         if not self._is_connected:
             raise ServiceNotReady(f"{bundle} has no owner and the metadata store does not answer; try again")
-        chosen = Located(own) if authoritative or found is not None else await self._assigned(bundle, own)
+        try:
+            chosen = Located(own) if authoritative or found is not None else await self._assigned(bundle, own)
+        except MetadataError as error:
+            raise ServiceNotReady(f"{bundle} has no owner and cannot get one now: {error}") from error
         if chosen.is_redirect:
             return chosen
         if self._is_leaving:
@@ -129,7 +135,7 @@ class ClusterOwnership:
         return None if found is None else found.value
 
     async def check_served(self, topic: TopicName) -> None:
-        bundle = (await self.ranges.of(topic.namespace)).of(topic)
+        bundle = await self._bundle_of(topic)
         if bundle in self._claiming:
             await self.claim(bundle)
         if not self.serves(bundle):
@@ -273,6 +279,12 @@ class ClusterOwnership:
         self._held.clear()
 
     # --- inside -----------------------------------------------------------------------------------
+
+    async def _bundle_of(self, topic: TopicName) -> Bundle:
+        try:
+            return (await self.ranges.of(topic.namespace)).of(topic)
+        except MetadataError as error:
+            raise ServiceNotReady(f"The bundle of {topic} cannot be told now: {error}") from error
 
     async def _assigned(self, bundle: Bundle, own: Owner) -> Located:
         """Where a bundle without owner shall go: as the leader says, or this broker when it leads or nobody does."""
