@@ -8,7 +8,7 @@ Carries.
 import json
 from typing import Final
 
-from magnetar.errors import BadVersion, CannotStart, DamagedRecord
+from magnetar.errors import BadVersion, CannotStart
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 
 PATH: Final = "/magnetar/cluster"
@@ -40,7 +40,9 @@ def _decode(value: bytes) -> str:
         found = json.loads(value)
         version, name = found["version"], found["name"]
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedRecord(f"The record {PATH} of the metadata store cannot be read: {error!r}") from error
+        raise CannotStart(
+            f"The record {PATH} of the metadata store cannot be read ({error}): is it the right store? Nothing was changed"
+        ) from error
     if version != VERSION or not isinstance(name, str):
         raise CannotStart(
             f"The metadata store was written by a newer Magnetar: {PATH} has version {version!r}, this one knows "
