@@ -41,7 +41,8 @@ def _decode(value: bytes) -> str:
         version, name = found["version"], found["name"]
     except (ValueError, KeyError, TypeError) as error:
         raise CannotStart(
-            f"The record {PATH} of the metadata store cannot be read ({error}): is it the right store? Nothing was changed"
+            f"The record {PATH} of the metadata store cannot be read ({error}): is it the right store? "
+            "Nothing was changed"
         ) from error
     if version != VERSION or not isinstance(name, str):
         raise CannotStart(
