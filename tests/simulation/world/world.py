@@ -164,12 +164,16 @@ class World:
 
     def _dispose(self) -> None:
         """Only now may what dead processes left behind be unwound."""
-        for task in asyncio.all_tasks(self.loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coroutine = task.get_coro()
-            if hasattr(coroutine, "close"):
-                with contextlib.suppress(BaseException):
-                    coroutine.close()
+        unwound: set[asyncio.Task[Any]] = set()
+        # What is unwound may start tasks in its last steps; they never ran, and are unwound too.
+        while left := asyncio.all_tasks(self.loop) - unwound:
+            unwound |= left
+            for task in left:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coroutine = task.get_coro()
+                if hasattr(coroutine, "close"):
+                    with contextlib.suppress(BaseException):
+                        coroutine.close()
         for process in self._processes:
             process.buried.clear()
         self.loop.close()
