@@ -47,6 +47,8 @@ def spark(
         spark_sql_shuffle_partitions="2",
         spark_driver_bindAddress="127.0.0.1",
         spark_driver_memory="1g",
+        # A machine that is busy with other suites is no reason to give a query up.
+        spark_python_authenticate_socketTimeout="120s",
         # What an operator keeps of a query, so that a test can look for secrets in it.
         spark_eventLog_enabled="true",
         spark_eventLog_dir=f"file://{tmp_path_factory.mktemp('events')}",

@@ -31,6 +31,7 @@ def main() -> None:
         spark_sql_shuffle_partitions=str(given["parts"]),
         spark_driver_bindAddress="127.0.0.1",
         spark_driver_memory="512m",
+        spark_python_authenticate_socketTimeout="120s",
     )
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(crash_points.CrashingDataSource)

@@ -13,7 +13,7 @@ from magnetar.blocking import Client
 from tests.processes import StandaloneProcess
 from tests.spark.test_batch_source import publish
 
-LIMIT_S = 90
+LIMIT_S = 300
 
 
 def stream(spark: SparkSession, standalone: StandaloneProcess, topic: str, **options: object) -> DataFrame:
