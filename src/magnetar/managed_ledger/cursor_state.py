@@ -99,8 +99,10 @@ class CursorState:
             # A part of the last entry stays: mark-delete stands before it.
             position = self._ledgers.previous_position(position)
         if position > self.mark_delete:
+            ordinal = self._mark_ordinal
             self._move(position)
-            if self.tally is not None:
+            # Over the end of an empty ledger it moves without passing an entry.
+            if self.tally is not None and self._mark_ordinal != ordinal:
                 self.tally.on_moved(self.mark_delete, self._holes(HOLES_MAX), self._batches)
             self._advance()
         return self.changes != before

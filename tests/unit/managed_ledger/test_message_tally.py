@@ -4,7 +4,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from magnetar.ids import EARLIEST, LATEST, Position
@@ -60,6 +60,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.feature("F-CUR-13", "F-RET-10")
+@example([2, 1], 0, [("part through", 0, 1)], set())
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=15), st.integers(0, 14), STEPS, st.sets(st.integers(0, 14)))
 def test_it_is_what_counting_gives_or_unknown(
