@@ -162,8 +162,13 @@ class Broker:
         self.ownership = cluster.ownership
         cluster.ownership.close_topics = self._close_topics
         cluster.reports.counts = lambda: topic_counts(self.topics)
+        cluster.hold_clients = self._hold_clients
         self.topics.check_served = cluster.ownership.check_served
         self.topics.on_storage_failed = cluster.ownership.on_storage_failed
+
+    def _hold_clients(self, seconds: float) -> None:
+        for connection in self.connections:
+            connection.hold_back(seconds)
 
     async def _close_topics(self, bundle: Bundle) -> None:
         """A topic that does not close well is left to its next owner, who fences it; the others close all the same."""

@@ -19,11 +19,12 @@ from magnetar.broker.ownership.dynamic_settings import DynamicSettings
 from magnetar.broker.ownership.handovers import Handovers
 from magnetar.broker.ownership.load_data import BrokerLoad
 from magnetar.broker.ownership.load_reports import LoadReports
-from magnetar.broker.ownership.membership import Membership
+from magnetar.broker.ownership.membership import LEADER_PATH, Membership
 from magnetar.broker.ownership.orders import SPLIT, UNLOAD, Order, Orders
 from magnetar.broker.ownership.owner import Owner
 from magnetar.broker.ownership.splitter import Splitter
 from magnetar.broker.ownership.splitting import TopicPlace
+from magnetar.broker.ownership.stall_watch import StallWatch
 from magnetar.config.balance import BalanceSettings
 from magnetar.config.metadata import MetadataSettings
 from magnetar.errors import BadSetting, MagnetarError, ServiceNotReady
@@ -86,6 +87,11 @@ class Cluster:
         self.reports = LoadReports(
             ranges, self.ownership, self._current, clock, clustering.read_host, instance=clustering.instance
         )
+        # Stops listening to clients for so many seconds; set by the broker.
+        self.hold_clients: Callable[[float], None] = _nobody
+        self.stalls = StallWatch(
+            store, LEADER_PATH, metadata.session_timeout_ms, lambda seconds: self.hold_clients(seconds)
+        )
         self.balancer = Balancer(store, ranges, self.membership, self.assignment, self._current, clock, self.command)
 
     @property
@@ -103,6 +109,7 @@ class Cluster:
         self.handovers.start(own.broker_id)
         self.orders.start(own.broker_id)
         self._tasks.start(self.dynamic.run(), "dynamic settings")
+        self._tasks.start(self.stalls.run(), "stall watch")
         self._tasks.start(self.reports.run(), "load reports")
         self._tasks.start(self.balancer.run(), "load balancer")
 
@@ -204,3 +211,7 @@ class Cluster:
             return
         self.assignment.remember(str(bundle), chosen)
         await self.handovers.hand_over(bundle, members[chosen].owner)
+
+
+def _nobody(seconds: float) -> None:
+    return
