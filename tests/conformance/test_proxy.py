@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.conformance.guarded import SECRET, GuardedStandalone, token
 from tests.processes import StandaloneProcess, free_port
 
 Type = pb.BaseCommand
+ask = partial(httpx.request, timeout=30)
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
@@ -108,7 +110,7 @@ def test_a_client_needs_only_the_proxy(standalone: StandaloneProcess, proxy: Pro
 
 @pytest.mark.feature("F-PXY-01")
 def test_partitions_patterns_schemas_and_readers_go_through(standalone: StandaloneProcess, proxy: ProxyProcess) -> None:
-    httpx.put(f"{standalone.web_url}/admin/v2/persistent/public/default/parts/partitions", json=3).raise_for_status()
+    ask("PUT", f"{standalone.web_url}/admin/v2/persistent/public/default/parts/partitions", json=3).raise_for_status()
     client = pulsar.Client(proxy.service_url, logger=QUIET)
     try:
         assert len(client.get_topic_partitions("parts")) == 3
@@ -238,7 +240,7 @@ def test_two_proxies_are_as_good_as_one_and_one_may_die(
 
 @pytest.mark.feature("F-PXY-04")
 def test_administration_through_the_proxy_is_the_same(standalone: StandaloneProcess, proxy: ProxyProcess) -> None:
-    made = httpx.put(f"{proxy.web_url}/admin/v2/namespaces/public/by-proxy", json={"bundles": {"numBundles": 7}})
+    made = ask("PUT", f"{proxy.web_url}/admin/v2/namespaces/public/by-proxy", json={"bundles": {"numBundles": 7}})
     assert made.status_code == 204
     for path in (
         "/admin/v2/namespaces/public",
@@ -249,13 +251,13 @@ def test_administration_through_the_proxy_is_the_same(standalone: StandaloneProc
         "/admin/v2/persistent/public/default/no%2Fthing/stats",
         "/lookup/v2/topic/persistent/public/default/t",
     ):
-        through, direct = httpx.get(proxy.web_url + path), httpx.get(standalone.web_url + path)
+        through, direct = ask("GET", proxy.web_url + path), ask("GET", standalone.web_url + path)
         assert (through.status_code, through.content) == (direct.status_code, direct.content), path
         assert through.headers["content-type"] == direct.headers["content-type"]
-    assert httpx.delete(f"{proxy.web_url}/admin/v2/namespaces/public/by-proxy").status_code == 204
-    assert httpx.get(f"{proxy.web_url}/metrics").text.startswith("# ")
-    assert httpx.get(f"{proxy.web_url}/status.html").text == "OK"
-    assert httpx.get(f"{proxy.web_url}/etc/passwd").status_code == 404
+    assert ask("DELETE", f"{proxy.web_url}/admin/v2/namespaces/public/by-proxy").status_code == 204
+    assert ask("GET", f"{proxy.web_url}/metrics").text.startswith("# ")
+    assert ask("GET", f"{proxy.web_url}/status.html").text == "OK"
+    assert ask("GET", f"{proxy.web_url}/etc/passwd").status_code == 404
 
 
 @pytest.mark.feature("F-PXY-05")
@@ -351,10 +353,10 @@ def test_the_broker_judges_the_client_and_not_only_the_proxy(guarded: GuardedSta
         # Nor can a client name another role, over HTTP or the binary protocol.
         path = f"{proxy.web_url}/admin/v2/namespaces/private"
         header = {"Authorization": f"Bearer {token('stranger')}"}
-        assert httpx.get(path, headers=header).status_code == 403
-        assert httpx.get(path, headers={**header, "X-Original-Principal": "admin"}).status_code == 403
-        assert httpx.get(path, headers={"X-Original-Principal": "admin"}).status_code == 401
-        assert httpx.get(path, headers={"Authorization": f"Bearer {token('admin')}"}).status_code == 200
+        assert ask("GET", path, headers=header).status_code == 403
+        assert ask("GET", path, headers={**header, "X-Original-Principal": "admin"}).status_code == 403
+        assert ask("GET", path, headers={"X-Original-Principal": "admin"}).status_code == 401
+        assert ask("GET", path, headers={"Authorization": f"Bearer {token('admin')}"}).status_code == 200
     assert token("token-principal") not in proxy.log_path.read_text()
 
 
@@ -367,7 +369,7 @@ def test_credentials_go_along_only_where_the_proxy_is_told_to(tmp_path: Path) ->
         with running(guarded_proxy(tmp_path / "one", broker, forwardAuthorizationCredentials="true")) as forwarding:
             produce_as(forwarding, "token-principal", ALLOWED)
             header = {"Authorization": f"Bearer {token('admin')}"}
-            assert httpx.get(f"{forwarding.web_url}/admin/v2/namespaces/private", headers=header).status_code == 200
+            assert ask("GET", f"{forwarding.web_url}/admin/v2/namespaces/private", headers=header).status_code == 200
         with (
             running(guarded_proxy(tmp_path / "two", broker)) as keeping,
             pytest.raises((pulsar.AuthenticationError, pulsar.ConnectError, pulsar.Timeout)),

@@ -8,6 +8,7 @@ import hashlib
 import re
 import subprocess
 import tarfile
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -21,6 +22,7 @@ from tests.processes import StandaloneProcess
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ARCHIVES = sorted(GOLDEN.glob("standalone-*.tar.xz"))
+ask = partial(httpx.request, timeout=30)
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
@@ -45,9 +47,9 @@ def test_what_a_former_version_stored_is_there(archive: Path, tmp_path: Path) ->
         finally:
             client.close()
         rest = f"{running.web_url}/admin/v2"
-        assert httpx.get(f"{rest}/tenants/acme").json()["adminRoles"] == ["boss"]
-        assert httpx.get(f"{rest}/namespaces/acme/orders/retention").json()["retentionTimeInMinutes"] == -1
-        assert httpx.get(f"{rest}/persistent/acme/orders/parts/partitions").json()["partitions"] == 2
+        assert ask("GET", f"{rest}/tenants/acme").json()["adminRoles"] == ["boss"]
+        assert ask("GET", f"{rest}/namespaces/acme/orders/retention").json()["retentionTimeInMinutes"] == -1
+        assert ask("GET", f"{rest}/persistent/acme/orders/parts/partitions").json()["partitions"] == 2
 
 
 def _check_messages(client: pulsar.Client) -> None:
