@@ -11,8 +11,9 @@ Carries.
 import asyncio
 import logging
 import ssl
-from collections.abc import Coroutine, Sequence
-from typing import Any, Final, Protocol, cast
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, Protocol, cast
 
 from magnetar.bookie.guard import Guard
 from magnetar.bookie.storage import BookieStorage
@@ -314,11 +315,11 @@ class BookieConnection(asyncio.Protocol):
             self._storage.add(ledger_id, entry_id, entry, key, OldAnswer(self, request))
         elif isinstance(request, v2.ReadRequest):
             refusal = v2.read_response_front(_TOO_MANY, request.ledger_id, request.entry_id, 0, request.version)
-            self._start(self._read(request), _READ, (refusal,))
+            self._start(partial(self._read, request), _READ, (refusal,))
         elif isinstance(request, v2.BatchReadRequest):
             ids = (request.ledger_id, request.entry_id, request.request_id)
             refusals = v2.encode_batch_read_response(_TOO_MANY, *ids)
-            self._start(self._read_batch(request), _READ, refusals)
+            self._start(partial(self._read_batch, request), _READ, refusals)
         else:
             self.send(v2.encode_auth(no_authentication()))
 
@@ -387,7 +388,8 @@ class BookieConnection(asyncio.Protocol):
             self.send(v3.encode(response))
         else:
             name = bk.OperationType.Name(operation)
-            self._start(self._answer_three(request), name, (v3.encode(v3.answer(request, bk.ETOOMANYREQUESTS)),))
+            refusal = v3.encode(v3.answer(request, bk.ETOOMANYREQUESTS))
+            self._start(partial(self._answer_three, request), name, (refusal,))
 
     def _add_three(self, request: bk.Request) -> None:
         """An add that may be answered before it is durable is answered when it is: that promises more, and costs
@@ -410,30 +412,28 @@ class BookieConnection(asyncio.Protocol):
 
     # --- leaves -------------------------------------------------------------------------------
 
-    def _start(self, question: Coroutine[Any, Any, int], name: str, refusal: Sequence[bytes]) -> None:
+    def _start(self, question: Callable[[], Awaitable[int]], name: str, refusal: Sequence[bytes]) -> None:
         counts = self._counts
         if len(self._tasks) >= self._settings.connection_reads_max:
-            question.close()
             counts.reads_rejected += 1
             if name in counts.requests:
                 counts.requests[name].failed.observe(0)
             self.send(*refusal)
         elif self._is_open:
-            counts.questions += 1
-            counts.questions_peak.note(counts.questions)
             self._tasks.start(self._timed(question, name), name)
-        else:
-            question.close()
 
-    async def _timed(self, question: Coroutine[Any, Any, int], name: str) -> None:
+    async def _timed(self, question: Callable[[], Awaitable[int]], name: str) -> None:
         since = self._loop.time()
         ok = False
+        counts = self._counts
+        counts.questions += 1
+        counts.questions_peak.note(counts.questions)
         try:
-            ok = await question == 0
+            ok = await question() == 0
         finally:
-            self._counts.questions -= 1
+            counts.questions -= 1
             took_ms = (self._loop.time() - since) * 1000
-            for by_name in (self._counts.requests, self._counts.operations):
+            for by_name in (counts.requests, counts.operations):
                 if name in by_name:
                     by_name[name].observe(took_ms, ok=ok)
 
