@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bookies say over HTTP, the rest of the storage shell, orphans found by fsck, and repairs in their own process."""
+"""What bookies say over HTTP, the rest of the storage shell, orphans that fsck finds, repairs in their own process."""
 
 import json
 import urllib.error

@@ -35,7 +35,9 @@ COMMAND = Command(
 
 
 def test_flags_stand_anywhere_and_in_any_form() -> None:
-    read = COMMAND.read("-etb t --time=3h -n a,b -n c -p x=1 --property y=2 --mode all".split())
+    read = COMMAND.read(
+        ["-etb", "t", "--time=3h", "-n", "a,b", "-n", "c", "-p", "x=1", "--property", "y=2", "--mode", "all"]
+    )
     assert (read["topic"], read["more"], read["earliest"], read["enable"]) == ("t", None, True, False)
     assert (read["time"], read["names"], read["property"]) == (10_800, ["a", "b", "c"], {"x": "1", "y": "2"})
     assert (read["mode"], read["keep"]) == ("ALL", True)
