@@ -57,8 +57,6 @@ def _round_trip(service_url: str, topic: str, text: str) -> None:
 
 
 @pytest.mark.feature("F-PLAT-02")
-@pytest.mark.feature("F-DEP-05")
-@pytest.mark.feature("F-DEP-13")
 def test_every_tier_is_a_process_of_its_own_and_one_more_joins_while_the_others_run(cluster: ClusterCommand) -> None:
     before = cluster.status()
     assert set(before["processes"]) == {"metadata", "bookie-1", "bookie-2", "broker-1", "broker-2"}

@@ -413,7 +413,6 @@ def test_tls_on_both_sides(guarded: GuardedStandalone, tmp_path: Path) -> None:
             client.close()
 
 
-@pytest.mark.feature("B-30")
 def test_a_load_balancer_may_say_whom_it_speaks_for(standalone: StandaloneProcess, tmp_path: Path) -> None:
     process = ProxyProcess(tmp_path, standalone.service_url, standalone.web_url, haProxyProtocolEnabled="true")
     with running(process):

@@ -24,7 +24,6 @@ from magnetar.metadata.transfer import (
 )
 from tests.contracts.metadata_stores import PLACES
 
-pytestmark = [pytest.mark.feature("B-24")]
 
 RECORDS = {
     "/admin/clusters/east": b'{"serviceUrl": "http://h:8080"}',

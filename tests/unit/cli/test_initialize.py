@@ -39,7 +39,6 @@ def as_json(found: dict[str, bytes], path: str) -> Any:
     return json.loads(found[path])
 
 
-@pytest.mark.feature("F-DEP-05")
 def test_a_new_cluster_has_the_records_that_pulsar_gives_it(tmp_path: Path) -> None:
     url = f"embedded:{tmp_path}/m"
     assert "setup" in typed("initialize-cluster-metadata", "-md", url, *FLAGS)
@@ -99,7 +98,6 @@ def test_bundles_cover_all_hashes(bundles: int) -> None:
     assert (found[0], found[-1], len(found)) == (0, 2**32 - 1, bundles + 1)
 
 
-@pytest.mark.feature("B-24")
 def test_metadata_is_moved_by_three_commands(tmp_path: Path) -> None:
     old, new, file = f"embedded:{tmp_path}/old", f"embedded:{tmp_path}/new", str(tmp_path / "export")
     typed("initialize-cluster-metadata", "-md", old, *FLAGS)
