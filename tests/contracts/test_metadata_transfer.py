@@ -24,7 +24,6 @@ from magnetar.metadata.transfer import (
 )
 from tests.contracts.metadata_stores import PLACES
 
-
 RECORDS = {
     "/admin/clusters/east": b'{"serviceUrl": "http://h:8080"}',
     "/ledgers/00/0000/L0001": bytes(range(256)),

@@ -6,7 +6,6 @@ import pytest
 from magnetar.errors import BadCommand
 from magnetar.proxy.haproxy import HaproxyHeader
 
-
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 
 
