@@ -272,6 +272,28 @@ def test_partitions_on_many_brokers_answer_as_one_topic(cluster: Cluster) -> Non
     assert done(cluster.brokers[0], "GET", f"/admin/v2/persistent/{namespace}") == []
 
 
+def test_what_concerns_a_whole_namespace_reaches_every_broker(cluster: Cluster) -> None:
+    namespace = make_namespace(cluster, "wide")
+    client = client_of(cluster)
+    names = [f"t-{number}" for number in range(6)]
+    for name in names:
+        client.subscribe(f"persistent://{namespace}/{name}", "s").close()
+        client.create_producer(f"persistent://{namespace}/{name}").send(b"1")
+    assert len({broker_id(owner_of(cluster, f"persistent://{namespace}/{name}")) for name in names}) == 2
+
+    def backlogs() -> set[int]:
+        stats = [done(cluster.brokers[0], "GET", f"/admin/v2/persistent/{namespace}/{name}/stats") for name in names]
+        return {each["subscriptions"]["s"]["msgBacklog"] for each in stats}
+
+    assert backlogs() == {1}
+    done(cluster.brokers[1], "POST", f"/admin/v2/namespaces/{namespace}/clearBacklog")
+    assert backlogs() == {0}
+    done(cluster.brokers[1], "POST", f"/admin/v2/namespaces/{namespace}/unsubscribe/s")
+    for name in names:
+        assert done(cluster.brokers[0], "GET", f"/admin/v2/persistent/{namespace}/{name}/subscriptions") == []
+    client.close()
+
+
 @pytest.mark.feature("F-LB-02", "F-MD-11")
 def test_brokers_are_registered_with_their_load(cluster: Cluster, eventually: Eventually) -> None:
     ids = sorted(broker_id(role) for role in cluster.brokers)

@@ -19,7 +19,7 @@ from magnetar.admin.names_asked import decoded_topic
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.topic_stats import summed
 from magnetar.broker.ownership.owner import Owner
-from magnetar.names import PARTITION_SUFFIX, TopicName
+from magnetar.names import PARTITION_SUFFIX, TopicName, encode_name
 
 # It would say every request that is forwarded.
 logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -164,20 +164,58 @@ async def _ask(request: Request, parts: AdminParts, topic: TopicName, index: int
     path[_TOPIC_PART] += f"{PARTITION_SUFFIX}{index}"
     if words is not None:
         path[_TOPIC_PART + 1 :] = [words] if words else []
-    owner = (await parts.broker.ownership.locate(topic.partition(index))).owner
-    own = _is_own(parts, owner)
-    transport = httpx.ASGITransport(app=request.app) if own else None
+    answer = await _call(request, parts, topic.partition(index), request.method, "/".join(path))
+    return _Answer(index, answer.status_code, answer.content)
+
+
+async def _call(request: Request, parts: AdminParts, topic: TopicName, method: str, path: str) -> httpx.Response:
+    """Ask the owner of a topic in the caller's name; it may be this broker."""
+    owner = (await parts.broker.ownership.locate(topic)).owner
+    transport = httpx.ASGITransport(app=request.app) if _is_own(parts, owner) else None
     async with httpx.AsyncClient(
         transport=transport, base_url=owner.web_url, timeout=_TIMEOUT_S, follow_redirects=True, trust_env=False
     ) as client:
-        answer = await client.request(
-            request.method,
-            "/".join(path),
+        return await client.request(
+            method,
+            path,
             params={**request.query_params, "authoritative": "true"},
             content=await request.body(),
             headers={name: request.headers[name] for name in _FORWARDED if name in request.headers},
         )
-    return _Answer(index, answer.status_code, answer.content)
+
+
+# --- all topics of a namespace ------------------------------------------------------------------
+
+
+async def is_elsewhere(parts: AdminParts, topic: TopicName) -> bool:
+    """Whether another broker has a topic; one that nobody has is assigned now."""
+    if parts.broker.cluster is None:
+        return False
+    return not _is_own(parts, (await parts.broker.ownership.locate(topic)).owner)
+
+
+async def clear_elsewhere(request: Request, parts: AdminParts, topic: TopicName, subscription: str) -> None:
+    """Have a topic's owner clear one subscription, or all of them."""
+    path = f"/admin/v2/{topic.domain}/{topic.namespace}/{encode_name(topic.local_name)}"
+    names = [subscription]
+    if not subscription:
+        names = (await _call(request, parts, topic, "GET", f"{path}/subscriptions")).json()
+    for name in names:
+        where = f"{path}/subscription/{encode_name(name)}/skip_all"
+        await _require_done(await _call(request, parts, topic, "POST", where))
+
+
+async def unsubscribe_elsewhere(request: Request, parts: AdminParts, topic: TopicName, subscription: str) -> None:
+    """Have a topic's owner delete a subscription."""
+    path = f"/admin/v2/{topic.domain}/{topic.namespace}/{encode_name(topic.local_name)}"
+    where = f"{path}/subscription/{encode_name(subscription)}"
+    await _require_done(await _call(request, parts, topic, "DELETE", where))
+
+
+async def _require_done(answer: httpx.Response) -> None:
+    """A topic that has no such subscription has nothing to do."""
+    if answer.status_code >= 300 and answer.status_code != 404:
+        raise AnsweredElsewhereError(Response(answer.content, answer.status_code, media_type="application/json"))
 
 
 async def _together(

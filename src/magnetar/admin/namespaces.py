@@ -7,9 +7,10 @@ Carries.
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from magnetar.admin.answers import AdminRefused, answered, done
+from magnetar.admin.at_owner import clear_elsewhere, is_elsewhere, unsubscribe_elsewhere
 from magnetar.admin.bodies import Body, an_object, texts
 from magnetar.admin.bundle_routes import ranges_of, require_bundle
 from magnetar.admin.bundles import boundaries, bundle_data, is_within, parsed_bundles
@@ -145,31 +146,35 @@ async def unload_bundle(
 
 @router.post(NAMESPACE + "/clearBacklog")
 @router.post(NAMESPACE + "/clearBacklog/{subscription}")
-async def clear_backlog(parts: Parts, namespace: Namespace, subscription: str = "") -> Response:
+async def clear_backlog(request: Request, parts: Parts, namespace: Namespace, subscription: str = "") -> Response:
     await require_namespace(parts, namespace.policies_path)
-    await _clear(parts, namespace, "", subscription)
+    await _clear(request, parts, namespace, "", subscription)
     return done()
 
 
 @router.post(NAMESPACE + "/{bundle}/clearBacklog")
 @router.post(NAMESPACE + "/{bundle}/clearBacklog/{subscription}")
-async def clear_backlog_of_bundle(parts: Parts, namespace: Namespace, bundle: str, subscription: str = "") -> Response:
+async def clear_backlog_of_bundle(
+    request: Request, parts: Parts, namespace: Namespace, bundle: str, subscription: str = ""
+) -> Response:
     await _require_bundle(parts, namespace, bundle)
-    await _clear(parts, namespace, bundle, subscription)
+    await _clear(request, parts, namespace, bundle, subscription)
     return done()
 
 
 @router.post(NAMESPACE + "/unsubscribe/{subscription}")
-async def unsubscribe(parts: Parts, namespace: Namespace, subscription: str) -> Response:
+async def unsubscribe(request: Request, parts: Parts, namespace: Namespace, subscription: str) -> Response:
     await require_namespace(parts, namespace.policies_path)
-    await _unsubscribe(parts, namespace, "", subscription)
+    await _unsubscribe(request, parts, namespace, "", subscription)
     return done()
 
 
 @router.post(NAMESPACE + "/{bundle}/unsubscribe/{subscription}")
-async def unsubscribe_bundle(parts: Parts, namespace: Namespace, bundle: str, subscription: str) -> Response:
+async def unsubscribe_bundle(
+    request: Request, parts: Parts, namespace: Namespace, bundle: str, subscription: str
+) -> Response:
     await _require_bundle(parts, namespace, bundle)
-    await _unsubscribe(parts, namespace, bundle, subscription)
+    await _unsubscribe(request, parts, namespace, bundle, subscription)
     return done()
 
 
@@ -214,18 +219,26 @@ async def _unload(parts: AdminParts, namespace: NamespaceName, bundle: str, dest
             await topics.unload(name)
 
 
-async def _clear(parts: AdminParts, namespace: NamespaceName, bundle: str, subscription: str) -> None:
+async def _clear(request: Request, parts: AdminParts, namespace: NamespaceName, bundle: str, subscription: str) -> None:
     wanted = decoded_subscription(subscription) if subscription else ""
     async for name in _stored_in(parts, namespace, bundle):
+        if await is_elsewhere(parts, name):
+            await clear_elsewhere(request, parts, name, wanted)
+            continue
         topic = await parts.broker.topics.load(name, create=False)
         for each in list(topic.subscriptions.values()):
             if not wanted or each.name == wanted:
                 await skip_all(each)
 
 
-async def _unsubscribe(parts: AdminParts, namespace: NamespaceName, bundle: str, subscription: str) -> None:
+async def _unsubscribe(
+    request: Request, parts: AdminParts, namespace: NamespaceName, bundle: str, subscription: str
+) -> None:
     wanted = decoded_subscription(subscription)
     async for name in _stored_in(parts, namespace, bundle):
+        if await is_elsewhere(parts, name):
+            await unsubscribe_elsewhere(request, parts, name, wanted)
+            continue
         topic = await parts.broker.topics.load(name, create=False)
         if wanted in topic.subscriptions:
             if topic.subscriptions[wanted].consumers:

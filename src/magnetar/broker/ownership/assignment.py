@@ -23,6 +23,8 @@ from magnetar.runtime.clock import WallClock
 # A broker that is told to take a bundle has said so in its report by then, or has not taken it.
 _REMEMBERED_MS: Final = 60_000
 _REMEMBERED_MAX: Final = 10_000
+# Whoever asks again so soon gets the same answer: two brokers told to take one bundle would race for it.
+_SAME_ANSWER_MS: Final = 5_000
 
 
 class Assignment:
@@ -47,6 +49,9 @@ class Assignment:
     async def choose(self, bundle: Bundle, members: Mapping[str, BrokerLoad]) -> str | None:
         """The broker that shall have a bundle; None when none may."""
         namespace = str(bundle.namespace)
+        given = self._given.get(str(bundle))
+        if given is not None and given[0] in members and self._clock.now_ms() - given[1] < _SAME_ANSWER_MS:
+            return given[0]
         self._turn += 1
         facts = PlacementFacts(
             members,

@@ -20,7 +20,7 @@ class IsolationPolicy(NamedTuple):
     namespaces: tuple[str, ...]
     primary: tuple[str, ...]
     secondary: tuple[str, ...] = ()
-    # Fewer primaries than this, each used less than the percentage, and the secondaries help.
+    # Fewer primaries than this, each used no more than the percentage, and the secondaries help.
     primaries_min: int = 1
     usage_percent_max: float = 100.0
 
@@ -63,7 +63,7 @@ def allowed_brokers(
     if policy is None:
         return [broker for broker in brokers if not any(other.is_primary(broker) for other in policies)]
     primaries = [broker for broker in brokers if policy.is_primary(broker)]
-    free = [broker for broker in primaries if _usage(brokers[broker]) < policy.usage_percent_max]
+    free = [broker for broker in primaries if _usage(brokers[broker]) <= policy.usage_percent_max]
     if len(free) >= max(1, policy.primaries_min):
         return free
     secondaries = [broker for broker in brokers if policy.is_secondary(broker) and broker not in primaries]

@@ -281,6 +281,20 @@ def test_a_brokers_own_namespace_is_its_own() -> None:
     run(scenario)
 
 
+def test_whoever_asks_again_at_once_gets_the_same_answer() -> None:
+    async def scenario() -> None:
+        async with Members(2, bundles=8) as members:
+            leader = next(member for member in members.all if member.cluster.membership.is_leader)
+            known = await leader.cluster.membership.members()
+            bundles = (await leader.ranges.of(NAMESPACE)).all()
+            first = [await leader.cluster.assignment.choose(bundle, known) for bundle in bundles]
+            again = [await leader.cluster.assignment.choose(bundle, known) for bundle in bundles]
+            assert first == again
+            assert {first.count(broker) for broker in known} == {4}
+
+    run(scenario)
+
+
 @pytest.mark.feature("F-BND-09", "F-LB-05")
 def test_without_a_centre_every_broker_decides() -> None:
     async def scenario() -> None:
