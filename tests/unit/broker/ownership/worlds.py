@@ -14,17 +14,19 @@ from magnetar.config.balance import BalanceSettings
 from magnetar.config.metadata import MetadataSettings
 from magnetar.metadata.memory import MemoryStore, MemoryTree
 from magnetar.names import NamespaceName, TopicName
-from magnetar.runtime.clock import SystemClock
+from magnetar.runtime.clock import SystemClock, WallClock
 from magnetar.runtime.host import HostReading
 
 NAMESPACE = NamespaceName("public", "default")
-METADATA = MetadataSettings(session_timeout_ms=100)
+METADATA = MetadataSettings(session_timeout_ms=4_000)
 
 
 class Member:
     """One broker: what it owns, and the bundles whose topics it was told to close."""
 
-    def __init__(self, tree: MemoryTree, number: int, settings: BalanceSettings) -> None:
+    def __init__(
+        self, tree: MemoryTree, number: int, settings: BalanceSettings, clock: WallClock | None = None
+    ) -> None:
         self.store = MemoryStore(tree)
         self.ranges = BundleRanges(self.store)
         self.closed: list[Bundle] = []
@@ -36,7 +38,7 @@ class Member:
             "test",
             self.store,
             self.ranges,
-            SystemClock(),
+            clock or SystemClock(),
             lambda _, error: self.crashes.append(error),
             self._places,
         )
