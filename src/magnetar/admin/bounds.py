@@ -2,22 +2,30 @@
 """The bounds around every request: how many run, how large a body is, how long it takes; and the path as it was sent.
 
 A request beyond a bound is answered (429, 413, 503) and costs nothing else. Paths are matched as they were sent, still
-encoded: a name that contains %2F is one name.
+encoded: a name that contains %2F is one name. Every request has an id, its own or one that it brought, which its answer
+and the lines logged for it carry; what it changed is written to the audit log.
 Carries.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from magnetar.admin.answers import refused
+from magnetar.admin.audit import start_trail, write_line
 from magnetar.config.admin import AdminSettings
+from magnetar.runtime.log import REQUEST
 
 Message: TypeAlias = MutableMapping[str, Any]
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+# What a client may call its request; anything else is given a number.
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 
 
 class _BodyTooLarge(Exception):
@@ -29,6 +37,7 @@ class Bounds:
         self._app = app
         self._settings = settings
         self.running = 0
+        self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -42,10 +51,24 @@ class Bounds:
             return
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         self.running += 1
+        self._requests += 1
+        request_id = _given_id(scope) or f"http-{self._requests}"
+        REQUEST.set(request_id)
+        trail = start_trail()
+        status = 0
+
+        async def named(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
         try:
-            await self._bounded(scope, receive, send)
+            await self._bounded(scope, receive, named)
         finally:
             self.running -= 1
+            write_line(trail, scope["method"], scope["path"], _peer(scope), status)
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -86,6 +109,18 @@ def _limited(receive: Receive, bytes_max: int) -> Receive:
         return message
 
     return limited
+
+
+def _given_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value.decode())
+    return ""
+
+
+def _peer(scope: Scope) -> str:
+    client = scope.get("client")
+    return f"{client[0]}:{client[1]}" if client else ""
 
 
 def _declared_bytes(scope: Scope) -> int:

@@ -7,17 +7,52 @@ Carries.
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.rates import Counted
 from magnetar.admin.slices import sliced
+from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.served import ServedTopic
+from magnetar.broker.subscription import Subscription
+
+_TOPICS_PER_SLICE = 50
 
 
 async def counted_in(parts: AdminParts) -> list[Counted]:
     counted: list[Counted] = []
     topics: list[ServedTopic] = [*parts.broker.topics.loaded(), *parts.broker.topics.in_memory()]
-    async for topic in sliced(topics, parts.settings.slice_items_max):
+    async for topic in sliced(topics, _TOPICS_PER_SLICE):
         counted.append(Counted(topic, topic.messages_in, topic.bytes_in))
-        counted += [Counted(each, each.messages_in, each.bytes_in) for each in topic.producers.values()]
+        counted += [
+            Counted(each, each.messages_in, each.bytes_in, chunks=each.chunks_in) for each in topic.producers.values()
+        ]
         for subscription in topic.subscriptions.values():
-            consumers = [Counted(each, each.messages_out, each.bytes_out) for each in subscription.consumers]
-            counted.append(Counted(subscription, subscription.messages_out, sum(each.bytes for each in consumers)))
+            consumers = [
+                Counted(each, each.messages_out, each.bytes_out, each.messages_redelivered, each.messages_acked)
+                for each in subscription.consumers
+            ]
+            counted.append(_subscription(subscription, consumers))
             counted += consumers
     return counted
+
+
+def _subscription(subscription: Subscription | NonPersistentSubscription, consumers: list[Counted]) -> Counted:
+    redelivered = sum(each.redelivered for each in consumers)
+    if not isinstance(subscription, Subscription):
+        acked = sum(each.acked for each in consumers)
+        dropped = subscription.messages_dropped
+        return Counted(
+            subscription, subscription.messages_out, subscription.bytes_out, redelivered, acked, dropped=dropped
+        )
+    return Counted(
+        subscription,
+        subscription.messages_out,
+        subscription.pump.bytes_out,
+        redelivered,
+        acked_messages(subscription),
+        subscription.entries_expired,
+    )
+
+
+def acked_messages(subscription: Subscription) -> int:
+    """Messages that are acknowledged, since ever; entries where messages were not counted yet."""
+    backlog = subscription.backlog_messages()
+    if backlog is not None:
+        return subscription.stored_index + 1 - backlog
+    return subscription.managed_ledger.ledgers.last_ordinal - subscription.cursor.backlog_entries()

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import Request
 
+from magnetar.admin.audit import note_role
 from magnetar.admin.names_asked import decoded_namespace, decoded_tenant, decoded_topic
 from magnetar.admin.route_rules import METRICS, need_of
 from magnetar.broker.auth.authenticator import Credentials, Principal
@@ -29,7 +30,9 @@ async def let_in(request: Request) -> None:
     if path in METRICS and guard.settings.metrics_authenticated:
         need = Need.ANY_ROLE
     if need is not Need.NOTHING:
-        await guard.require(await _principal(guard, request), need, _target(request.path_params))
+        principal = await _principal(guard, request)
+        note_role(str(principal))
+        await guard.require(principal, need, _target(request.path_params))
 
 
 async def _principal(guard: Guard, request: Request) -> Principal:

@@ -15,6 +15,7 @@ from magnetar.admin.bodies import Body, TextBody, an_object, text_map, texts
 from magnetar.admin.namespaces import NAMESPACE, check_clusters
 from magnetar.admin.partitions import require_namespace
 from magnetar.admin.parts import AdminParts, Namespace, Parts
+from magnetar.admin.policy_changes import NotedChange, changed_policies
 from magnetar.admin.policy_table import NAMESPACE_POLICIES, PolicyRow, filled, quota_filled
 from magnetar.errors import BadSetting, TopicNotFound
 from magnetar.names import CLUSTERS_ROOT, NamespaceName, decode_name, tenant_path
@@ -242,11 +243,10 @@ async def change(
 ) -> None:
     """Change a namespace's record; a value that cannot be used is refused as Pulsar refuses it."""
 
-    def changing(record: dict[str, Any]) -> None:
-        step(record)
-
+    noted = NotedChange(step)
     try:
-        await parts.policies.change_namespace(namespace, changing)
+        await changed_policies(parts, namespace, None, parts.policies.change_namespace(namespace, noted))
+        noted.tell(namespace.policies_path)
     except TopicNotFound as error:
         raise AdminRefused(404, "Namespace does not exist") from error
     except BadSetting as error:

@@ -11,16 +11,31 @@ from typing import NamedTuple
 
 
 class Rate(NamedTuple):
+    """Per second."""
+
     messages_per_s: float = 0.0
     bytes_per_s: float = 0.0
+    redelivered_per_s: float = 0.0
+    acked_per_s: float = 0.0
+    expired_per_s: float = 0.0
+    chunks_per_s: float = 0.0
+    dropped_per_s: float = 0.0
 
 
 class Counted(NamedTuple):
-    """Someone who counts, by identity, and what was counted so far."""
+    """Someone who counts, by identity, and what was counted so far, in the order of Rate."""
 
     who: object
     messages: int
     bytes: int
+    redelivered: int = 0
+    acked: int = 0
+    expired: int = 0
+    chunks: int = 0
+    dropped: int = 0
+
+
+NO_RATE = Rate()
 
 
 class Rates:
@@ -34,7 +49,7 @@ class Rates:
     def of(self, who: object) -> Rate:
         found = self._rates.get(id(who))
         # An id may be used again; the object itself is kept as long as its id is.
-        return found[1] if found is not None and found[0] is who else Rate()
+        return found[1] if found is not None and found[0] is who else NO_RATE
 
     def look(self, counted: Iterable[Counted], now_ms: int) -> None:
         """Take the next look; rates are those since the one before."""
@@ -46,6 +61,8 @@ class Rates:
             last = before.get(key)
             if last is None or last.who is not each.who or elapsed_s <= 0:
                 continue
-            rate = Rate((each.messages - last.messages) / elapsed_s, (each.bytes - last.bytes) / elapsed_s)
-            self._rates[key] = (each.who, rate)
+            if each[1:] != last[1:]:
+                # A counter that fell was started anew: it has no rate until the next look.
+                per_s = (max(0, now - then) / elapsed_s for now, then in zip(each[1:], last[1:], strict=True))
+                self._rates[key] = (each.who, Rate(*per_s))
         self._looked_ms = now_ms

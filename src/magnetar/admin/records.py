@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from magnetar.admin.audit import note_change
 from magnetar.errors import BadVersion, DamagedRecord, NoRecord, ServiceNotReady
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 
@@ -32,6 +33,7 @@ class Records:
             await self.store.put(path, _encoded(value), expected_version=MUST_NOT_EXIST)
         except BadVersion:
             return False
+        note_change(path, None, value)
         return True
 
     async def update(
@@ -48,6 +50,7 @@ class Records:
                 await self.store.put(path, _encoded(following), expected_version=version)
             except BadVersion:
                 continue
+            note_change(path, None if record is None else _decoded(path, record.value), following)
             return following
         raise ServiceNotReady(f"The record {path} is changed by others all the time; try again")
 
@@ -57,6 +60,7 @@ class Records:
             await self.store.delete(path)
         except NoRecord:
             return False
+        note_change(path, {}, None)
         return True
 
     async def children(self, path: str) -> list[str]:

@@ -18,6 +18,7 @@ from magnetar.admin.topic_loading import served_topic, stored_topic, subscriptio
 from magnetar.admin.topic_stats import StatsAsked, summed, topic_stats
 from magnetar.broker import topic as broker_topic
 from magnetar.broker.explain import explain
+from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
 
 router = APIRouter(tags=["statistics"])
@@ -60,7 +61,9 @@ async def partitioned_stats(
 @router.get(TOPIC + "/internalStats")
 async def internals(parts: Parts, topic: Topic) -> Response:
     found = await served_topic(parts, topic)
-    return answered(internal_stats(found) if isinstance(found, broker_topic.Topic) else NO_INTERNALS)
+    if not isinstance(found, broker_topic.Topic):
+        return answered(NO_INTERNALS)
+    return answered(internal_stats(found, await found.compaction.ledger()))
 
 
 @router.get(TOPIC + "/partitioned-internalStats")
@@ -69,7 +72,7 @@ async def partitioned_internals(parts: Parts, topic: Topic) -> Response:
     each: dict[str, Any] = {}
     for index in range(count):
         partition = await stored_topic(parts, topic.partition(index))
-        each[str(partition.name)] = internal_stats(partition)
+        each[str(partition.name)] = internal_stats(partition, await partition.compaction.ledger())
     return answered({"metadata": await metadata_of(parts, topic, count), "partitions": each})
 
 
@@ -97,6 +100,7 @@ async def _stats(parts: AdminParts, name: TopicName, asked: StatsAsked, earliest
     quota = (await parts.policies.effective(name)).size_quota
     answer["backlogQuotaLimitSize"] = quota.limit_bytes
     answer["backlogQuotaLimitTime"] = quota.limit_s
+    await _show_oldest(parts, topic, answer)
     for subscription in list(topic.subscriptions.values()):
         shown = answer["subscriptions"].get(subscription.name)
         if shown is None:
@@ -110,3 +114,19 @@ async def _stats(parts: AdminParts, name: TopicName, asked: StatsAsked, earliest
         times = [each["earliestMsgPublishTimeInBacklog"] for each in answer["subscriptions"].values()]
         answer["earliestMsgPublishTimeInBacklogs"] = min((time for time in times if time), default=0)
     return answer
+
+
+async def _show_oldest(parts: AdminParts, topic: broker_topic.Topic, answer: dict[str, Any]) -> None:
+    """How old the oldest message is that a subscription still has before it, and whose backlog that is."""
+    behind = [each for each in topic.subscriptions.values() if each.cursor.backlog_entries()]
+    if not behind:
+        return
+    slowest = min(behind, key=lambda each: each.cursor.state.first_unacked)
+    try:
+        published_ms = await earliest_publish_time(slowest)
+    except MagnetarError:
+        # Storage that does not answer takes nothing else from the statistics.
+        return
+    if published_ms > 0:
+        answer["oldestBacklogMessageAgeSeconds"] = max(0, (parts.clock.now_ms() - published_ms) // 1000)
+        answer["oldestBacklogMessageSubscriptionName"] = slowest.name

@@ -5,8 +5,10 @@ As in Pulsar the open ledger is the last one and shows neither entries nor size:
 Decides.
 """
 
+from itertools import islice
 from typing import Any, Final
 
+from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.topic import Topic
 from magnetar.ids import Position
 from magnetar.managed_ledger.cursor import Cursor
@@ -21,10 +23,12 @@ NO_INTERNALS: Final[dict[str, Any]] = {
     "pendingAddEntriesCount": 0,
     "cursors": {},
 }
+# Holes that the text of a cursor shows; it says how many there are beyond.
+SHOWN_RANGES_MAX: Final = 1_000
 _NO_LEDGER: Final = {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False}
 
 
-def internal_stats(topic: Topic) -> dict[str, Any]:
+def internal_stats(topic: Topic, compacted: CompactedLedger | None = None) -> dict[str, Any]:
     log = topic.managed_ledger
     spans = list(log.ledgers)
     last = log.ledgers.last
@@ -51,7 +55,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
         ],
         "cursors": {name: _cursor(topic, cursor) for name, cursor in log.cursors.items()},
         "schemaLedgers": [],
-        "compactedLedger": dict(_NO_LEDGER),
+        "compactedLedger": _compacted(compacted),
     }
 
 
@@ -64,15 +68,43 @@ def _cursor(topic: Topic, cursor: Cursor) -> dict[str, Any]:
         "waitingReadOp": not cursor.state.unread_entries,
         "pendingReadOps": 0,
         "messagesConsumedCounter": log.ledgers.last_ordinal - cursor.backlog_entries(),
-        "cursorLedger": -1,
-        "cursorLedgerLastEntry": -1,
-        "individuallyDeletedMessages": "[]",
+        **_cursor_ledger(cursor),
+        "individuallyDeletedMessages": _ranges(cursor),
         "state": "Open",
         "active": bool(name_is_used(topic, cursor.name)),
         "numberOfEntriesSinceFirstNotAckedMessage": after_mark + 1,
-        "totalNonContiguousDeletedMessagesRange": max(0, after_mark - cursor.backlog_entries()),
+        "totalNonContiguousDeletedMessagesRange": cursor.state.acked.run_count(),
+        "subscriptionHavePendingRead": _is_reading(topic, cursor.name),
+        "subscriptionHavePendingReplayRead": False,
         "properties": {name: int(value) for name, value in cursor.properties.items()},
     }
+
+
+def _compacted(ledger: CompactedLedger | None) -> dict[str, Any]:
+    if ledger is None:
+        return dict(_NO_LEDGER)
+    return {**_NO_LEDGER, "ledgerId": ledger.horizon.ledger_id, "entries": len(ledger)}
+
+
+def _cursor_ledger(cursor: Cursor) -> dict[str, int]:
+    ledger_id, last_entry = cursor.store.place if cursor.store is not None else (-1, -1)
+    return {"cursorLedger": ledger_id, "cursorLedgerLastEntry": last_entry}
+
+
+def _ranges(cursor: Cursor) -> str:
+    """As Pulsar writes them: each from the entry before the first, which is not part of it, to the last."""
+    acked = cursor.state.acked
+    shown = [
+        f"({run.ledger_id}:{run.first - 1}..{run.ledger_id}:{run.last}]"
+        for run in islice(acked.runs(), SHOWN_RANGES_MAX)
+    ]
+    beyond = acked.run_count() - len(shown)
+    return f"[{','.join(shown)}{f',… {beyond} more' if beyond > 0 else ''}]"
+
+
+def _is_reading(topic: Topic, name: str) -> bool:
+    subscription = topic.subscriptions.get(name)
+    return subscription is not None and subscription.pump.is_reading
 
 
 def name_is_used(topic: Topic, name: str) -> bool:

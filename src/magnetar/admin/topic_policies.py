@@ -16,7 +16,9 @@ from magnetar.admin.names_asked import decoded_subscription
 from magnetar.admin.namespace_policies import QUOTA_TYPES, QuotaType, check_quota_type, row_of
 from magnetar.admin.partitions import TOPIC, require_namespace
 from magnetar.admin.parts import AdminParts, Parts, Topic
+from magnetar.admin.policy_changes import NotedChange, changed_policies
 from magnetar.admin.policy_table import TOPIC_POLICIES, filled, quota_filled
+from magnetar.broker.policies.policies import topic_policies_path
 from magnetar.errors import BadSetting
 from magnetar.names import TopicName
 
@@ -33,7 +35,7 @@ IsGlobal = Annotated[bool, Query(alias="isGlobal")]
 
 @router.delete(TOPIC + "/policies")
 async def remove_all(parts: Parts, topic: Topic) -> Response:
-    await parts.policies.delete_topic(topic)
+    await changed_policies(parts, topic.namespace, topic.base, parts.policies.delete_topic(topic))
     return done()
 
 
@@ -193,11 +195,12 @@ async def _change(
 ) -> None:
     await _require(parts, topic)
 
-    def changing(record: dict[str, Any]) -> None:
-        step(record)
-
+    noted = NotedChange(step)
     try:
-        await parts.policies.change_topic(topic, changing, is_global=is_global)
+        await changed_policies(
+            parts, topic.namespace, topic.base, parts.policies.change_topic(topic, noted, is_global=is_global)
+        )
+        noted.tell(topic_policies_path(topic))
     except BadSetting as error:
         raise AdminRefused(refusal, str(error)) from error
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics of topics in Pulsar's JSON: publishers, subscriptions, consumers, storage, and sums over partitions.
 
-`msgBacklog` counts entries, as Pulsar's does. What Magnetar does not do (offloading, transactions, replication) is 0.
+`msgBacklog` counts entries, as Pulsar's does. What Magnetar does not do (offloading, replication) is 0.
+Rates are those of the last whole interval; nothing is measured per message.
 Decides.
 """
 
@@ -28,7 +29,6 @@ _ACCESS: Final = {
 _NOT_DONE_BY_TOPIC: Final = {
     "systemTopicBytesInCounter": 0,
     "bytesOutInternalCounter": 0,
-    "publishRateLimitedTimes": 0,
     "offloadedStorageSize": 0,
     "lastOffloadLedgerId": 0,
     "lastOffloadSuccessTimeStamp": 0,
@@ -38,6 +38,7 @@ _NOT_DONE_BY_TOPIC: Final = {
     "committedTxnCount": 0,
 }
 _SUMMED: Final = (
+    "publishRateLimitedTimes",
     "msgRateIn",
     "msgThroughputIn",
     "msgRateOut",
@@ -54,8 +55,24 @@ _SUMMED: Final = (
     "msgInReplay",
     "unackedMessages",
     "messageAckRate",
+    "msgRateRedeliver",
+    "msgRateExpired",
+    "totalMsgExpired",
+    "nonContiguousDeletedMessagesRanges",
+    "delayedMessageIndexSizeInBytes",
     "backlogMessages",
 )
+
+
+# What one delayed message takes in memory, and one hole of a saved cursor on disk: estimates.
+_DELAYED_BYTES: Final = 120
+_RANGE_BYTES: Final = 32
+# By what the name of a limit of dispatch starts with.
+_LEVELS: Final = {
+    "dispatch rate of subscription": "Subscription",
+    "dispatch rate of topic": "Topic",
+    "dispatch rate of": "Broker",
+}
 
 
 class StatsAsked(NamedTuple):
@@ -78,25 +95,24 @@ def topic_stats(topic: ServedTopic, rates: Rates, asked: StatsAsked, owner: str)
         "bytesOutCounter": _sum(subscriptions, "bytesOutCounter"),
         "msgOutCounter": _sum(subscriptions, "msgOutCounter"),
         "averageMsgSize": topic.bytes_in / topic.messages_in if topic.messages_in else 0.0,
-        "msgChunkPublished": False,
+        "msgChunkPublished": any(each.chunks_in for each in topic.producers.values()),
         "storageSize": stored.managed_ledger.size_bytes if stored else 0,
         "backlogSize": _backlog_bytes(stored),
         **_NOT_DONE_BY_TOPIC,
+        "publishRateLimitedTimes": stored.publish_rates.times_limited if stored else 0,
+        "oldestBacklogMessageAgeSeconds": -1,
         "earliestMsgPublishTimeInBacklogs": 0,
         "publishers": publishers,
-        "waitingPublishers": 0,
+        "waitingPublishers": len(stored.registered.access.waiting) if stored else 0,
         "subscriptions": subscriptions,
         "replication": {},
         "deduplicationStatus": "Enabled" if stored and stored.is_deduplicated else "Disabled",
         "nonContiguousDeletedMessagesRanges": _sum(subscriptions, "nonContiguousDeletedMessagesRanges"),
-        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "delayedMessageIndexSizeInBytes": 0,
-        "compaction": {
-            "lastCompactionRemovedEventCount": 0,
-            "lastCompactionSucceedTimestamp": 0,
-            "lastCompactionFailedTimestamp": 0,
-            "lastCompactionDurationTimeInMills": 0,
-        },
+        "nonContiguousDeletedMessagesRangesSerializedSize": _sum(
+            subscriptions, "nonContiguousDeletedMessagesRangesSerializedSize"
+        ),
+        "delayedMessageIndexSizeInBytes": _sum(subscriptions, "delayedMessageIndexSizeInBytes"),
+        "compaction": _compaction(stored),
         "ownerBroker": owner,
     }
 
@@ -108,7 +124,7 @@ def publisher_stats(producer: Producer, rates: Rates) -> dict[str, Any]:
         "msgRateIn": rate.messages_per_s,
         "msgThroughputIn": rate.bytes_per_s,
         "averageMsgSize": producer.bytes_in / producer.messages_in if producer.messages_in else 0.0,
-        "chunkedMessageRate": 0.0,
+        "chunkedMessageRate": rate.chunks_per_s,
         "producerId": producer.producer_id,
         "supportsPartialProducer": False,
         "producerName": producer.name,
@@ -128,10 +144,10 @@ def subscription_stats(
     return {
         "msgRateOut": rate.messages_per_s,
         "msgThroughputOut": rate.bytes_per_s,
-        "bytesOutCounter": sum(consumer.bytes_out for consumer in consumers),
+        "bytesOutCounter": stored.pump.bytes_out if stored else sum(each.bytes_out for each in consumers),
         "msgOutCounter": subscription.messages_out,
-        "msgRateRedeliver": 0.0,
-        "messageAckRate": 0.0,
+        "msgRateRedeliver": rate.redelivered_per_s,
+        "messageAckRate": rate.acked_per_s,
         "chunkedMessageRate": 0.0,
         "msgBacklog": backlog,
         "backlogSize": stored.managed_ledger.bytes_after(stored.cursor.mark_delete) if stored and backlog else 0,
@@ -142,16 +158,25 @@ def subscription_stats(
         "msgInReplay": stored.dispatcher.waiting if stored and stored.dispatcher else 0,
         "unackedMessages": sum(consumer.unacked for consumer in consumers),
         "type": subscription.type.label if subscription.type else "None",
-        "msgRateExpired": 0.0,
-        "totalMsgExpired": 0,
+        "msgRateExpired": rate.expired_per_s,
+        "totalMsgExpired": stored.entries_expired if stored else 0,
+        "msgDropRate": rate.dropped_per_s,
+        "lastExpireTimestamp": stored.expired_ms if stored else 0,
+        "lastConsumedFlowTimestamp": stored.flow_ms if stored else _latest(consumers, "flow_ms"),
+        "lastConsumedTimestamp": _latest(consumers, "consumed_ms"),
+        "lastAckedTimestamp": _latest(consumers, "acked_ms"),
+        "lastMarkDeleteAdvancedTimestamp": stored.mark_moved_ms if stored else 0,
         "consumers": _consumers(subscription, rates) if asked.with_consumers else [],
         "isDurable": bool(stored and stored.cursor.is_durable),
         "isReplicated": False,
         "allowOutOfOrderDelivery": subscription.key_sharing.allow_out_of_order,
         "consumersAfterMarkDeletePosition": {},
-        "nonContiguousDeletedMessagesRanges": _holes(stored),
-        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "subscriptionProperties": stored.cursor.user_properties if stored else {},
+        "nonContiguousDeletedMessagesRanges": stored.cursor.state.acked.run_count() if stored else 0,
+        "nonContiguousDeletedMessagesRangesSerializedSize": _saved_bytes(stored),
+        "delayedMessageIndexSizeInBytes": delayed * _DELAYED_BYTES,
+        "subscriptionProperties": stored.properties if stored else {},
+        **_filtered(stored),
+        **_throttled(stored),
         "durable": bool(stored and stored.cursor.is_durable),
         "replicated": False,
     }
@@ -164,16 +189,24 @@ def consumer_stats(consumer: Consumer, rates: Rates) -> dict[str, Any]:
         "msgThroughputOut": rate.bytes_per_s,
         "bytesOutCounter": consumer.bytes_out,
         "msgOutCounter": consumer.messages_out,
-        "msgRateRedeliver": 0.0,
-        "messageAckRate": 0.0,
+        "msgRateRedeliver": rate.redelivered_per_s,
+        "messageAckRate": rate.acked_per_s,
         "chunkedMessageRate": 0.0,
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked,
         "avgMessagesPerEntry": round(consumer.messages_out / consumer.entries_out) if consumer.entries_out else 0,
         "blockedConsumerOnUnackedMsgs": consumer.is_blocked_by_unacked(),
+        "drainingHashesCount": 0,
+        "drainingHashesClearedTotal": 0,
+        "drainingHashesUnackedMessages": 0,
         **_client(consumer.link, consumer.connected_ms),
+        "lastAckedTimestamp": consumer.acked_ms,
+        "lastConsumedTimestamp": consumer.consumed_ms,
+        "lastConsumedFlowTimestamp": consumer.flow_ms,
         "metadata": consumer.metadata,
+        "lastAckedTime": iso_time(consumer.acked_ms),
+        "lastConsumedTime": iso_time(consumer.consumed_ms),
     }
 
 
@@ -249,9 +282,44 @@ def _backlog_bytes(topic: Topic | None) -> int:
     return topic.managed_ledger.bytes_after(min(marks)) if marks else 0
 
 
-def _holes(subscription: Subscription | None) -> int:
-    """Entries that are acknowledged although one before them is not."""
-    if subscription is None:
-        return 0
-    ledger, cursor = subscription.managed_ledger, subscription.cursor
-    return max(0, ledger.entries_between(cursor.mark_delete, ledger.last_confirmed) - cursor.backlog_entries())
+def _saved_bytes(subscription: Subscription | None) -> int:
+    """About what the holes take where they are saved: two positions each."""
+    return 0 if subscription is None else subscription.cursor.state.acked.run_count() * _RANGE_BYTES
+
+
+def _latest(consumers: Iterable[Consumer], name: str) -> int:
+    return max((getattr(consumer, name) for consumer in consumers), default=0)
+
+
+def _compaction(topic: Topic | None) -> dict[str, int]:
+    compaction = topic.compaction if topic is not None else None
+    return {
+        "lastCompactionRemovedEventCount": compaction.entries_removed if compaction else 0,
+        "lastCompactionSucceedTimestamp": compaction.succeeded_ms if compaction else 0,
+        "lastCompactionFailedTimestamp": compaction.failed_ms if compaction else 0,
+        "lastCompactionDurationTimeInMills": compaction.duration_ms if compaction else 0,
+    }
+
+
+def _filtered(subscription: Subscription | None) -> dict[str, int]:
+    sieve = subscription.pump.sieve if subscription is not None else None
+    counts = (sieve.accepted, sieve.rejected, sieve.rescheduled) if sieve is not None else (0, 0, 0)
+    return {
+        "filterProcessedMsgCount": sum(counts),
+        "filterAcceptedMsgCount": counts[0],
+        "filterRejectedMsgCount": counts[1],
+        "filterRescheduledMsgCount": counts[2],
+    }
+
+
+def _throttled(subscription: Subscription | None) -> dict[str, int]:
+    """How often each level's limit let nothing through."""
+    counts = dict.fromkeys(
+        (f"dispatchThrottled{unit}EventsBy{level}Limit" for level in _LEVELS.values() for unit in ("Msg", "Bytes")), 0
+    )
+    for (name, by_messages), times in (subscription.pump.throttled if subscription is not None else {}).items():
+        for start, level in _LEVELS.items():
+            if name.startswith(start):
+                counts[f"dispatchThrottled{'Msg' if by_messages else 'Bytes'}EventsBy{level}Limit"] += times
+                break
+    return counts

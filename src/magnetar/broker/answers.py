@@ -5,22 +5,45 @@ Owns what was appended and has no outcome yet, and between those what needs no a
 being stored by an earlier SEND. Official clients match answers with the head of their own queue, so none overtakes
 another: what needs no append is answered when every append before it has its outcome. Never stores, never judges.
 
+How long storing takes is measured by one probe at a time, never per message.
+
 Invariant: outcomes come in the order of the appends, each once.
 Decides.
 """
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from magnetar.broker.deduplication import Verdict
 from magnetar.broker.producer import Producer
 from magnetar.errors import MagnetarError
+from magnetar.runtime.metrics import Histogram
+
+# Upper bounds in milliseconds, as Pulsar's metrics have them.
+WRITE_LATENCY_BOUNDS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
 
 
 class Answers:
-    __slots__ = ("_questions", "_repeated", "_settled", "waiting")
+    __slots__ = (
+        "_now_s",
+        "_probe_due",
+        "_probe_s",
+        "_questions",
+        "_repeated",
+        "_settled",
+        "is_probing",
+        "latency",
+        "waiting",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = lambda: 0.0) -> None:
+        self._now_s = now_s
+        # How long entries took to be durable, in milliseconds; each is taken to have taken as long as the probe.
+        self.latency: Histogram | None = None
+        self.is_probing = False
+        self._probe_s = 0.0
+        self._probe_due = 0
         # What was appended and is not yet persisted, oldest first: producer, sequence id, highest sequence id,
         # bytes, messages.
         self.waiting: deque[tuple[Producer, int, int, int, int]] = deque()
@@ -29,6 +52,22 @@ class Answers:
         # After how many outcomes it is due, producer, sequence id, highest sequence id, bytes, verdict.
         self._repeated: deque[tuple[int, Producer, int, int, int, Verdict]] = deque()
         self._questions: deque[tuple[int, Callable[[], None]]] = deque()
+
+    @property
+    def settled(self) -> int:
+        """How many appends have had their outcome, in all."""
+        return self._settled
+
+    @property
+    def appended(self) -> int:
+        """How many appends there were, in all."""
+        return self._settled + len(self.waiting)
+
+    def probe(self) -> None:
+        """Measure how long the append that was just made takes."""
+        self.is_probing = True
+        self._probe_s = self._now_s()
+        self._probe_due = self._settled + len(self.waiting)
 
     def repeat(
         self, producer: Producer, sequence_id: int, highest_sequence_id: int, size: int, verdict: Verdict
@@ -51,6 +90,7 @@ class Answers:
     def on_persisted(self, ledger_id: int, first_entry: int, last_entry: int) -> tuple[int, int]:
         """The next appends are these entries; returns how many messages and bytes they were."""
         messages = size = 0
+        entries_before = first_entry - 1
         while self._repeated or self._questions:
             due = min(queue[0][0] for queue in (self._repeated, self._questions) if queue)
             before = first_entry + due - self._settled
@@ -62,6 +102,8 @@ class Answers:
             first_entry = before
             self._answer_due(None)
         rest_messages, rest_size = self._acknowledge(ledger_id, first_entry, last_entry)
+        if self.is_probing and self._settled >= self._probe_due:
+            self._on_probed(last_entry - entries_before)
         return messages + rest_messages, size + rest_size
 
     def on_failed(self, count: int, refusal: MagnetarError) -> int:
@@ -74,7 +116,14 @@ class Answers:
             producer.on_stored(1)
             self._settled += 1
             self._answer_due(refusal)
+        self.is_probing = False
         return lost
+
+    def _on_probed(self, entries: int) -> None:
+        self.is_probing = False
+        if self.latency is None:
+            self.latency = Histogram(WRITE_LATENCY_BOUNDS_MS)
+        self.latency.observe((self._now_s() - self._probe_s) * 1000, entries)
 
     def _acknowledge(self, ledger_id: int, first_entry: int, last_entry: int) -> tuple[int, int]:
         """Receipts for these entries, if any: one run per producer in turn."""

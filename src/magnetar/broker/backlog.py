@@ -32,6 +32,7 @@ async def expire_messages(topic: Topic, now_ms: int) -> int:
     for subscription in _durable(topic):
         gone = await skip_older(topic, subscription, until_ms)
         subscription.entries_expired += gone
+        subscription.expired_ms = now_ms
         expired += gone
     return expired
 

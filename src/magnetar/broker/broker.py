@@ -72,7 +72,7 @@ class Broker:
         self._tasks = Tasks("broker", on_crash)
         self.topics = Topics(self.namespaces, managed_ledgers, settings, clock, self._tasks, store)
         self.policies = self.topics.policies
-        self._policy_upkeep = PolicyUpkeep(self.topics, self.policies, settings, clock, self._tasks)
+        self.policy_upkeep = PolicyUpkeep(self.topics, self.policies, settings, clock, self._tasks)
         self.schemas = SchemaRegistry(
             SchemaStorage(store, managed_ledgers.side_ledgers, cached_max=settings.schemas_cached_max),
             clock,
@@ -119,7 +119,7 @@ class Broker:
         if self.cluster is not None:
             await self.cluster.join(own)
         self.ownership.own = own
-        self._policy_upkeep.start()
+        self.policy_upkeep.start()
         self._tasks.start(watch_liveness(self.topics.pumps, settings.liveness_check_interval_ms), "watch liveness")
         return service_url
 
@@ -132,7 +132,7 @@ class Broker:
             await self.cluster.leave()
         for server in self._servers:
             server.close()
-        self._policy_upkeep.close()
+        self.policy_upkeep.close()
         await self.topics.close()
         self.policies.close()
         self.schemas.close()

@@ -53,11 +53,14 @@ class ConsumerLink(Protocol):
 
 class Consumer:
     __slots__ = (
+        "acked_ms",
         "bytes_out",
         "connected_ms",
+        "consumed_ms",
         "consumer_id",
         "entries_out",
         "epoch",
+        "flow_ms",
         "key_ranges",
         "link",
         "messages_acked",
@@ -104,6 +107,10 @@ class Consumer:
         self.bytes_out = 0
         self.messages_redelivered = 0
         self.messages_acked = 0
+        # When it last was given messages, acknowledged some, asked for more; 0: never.
+        self.consumed_ms = 0
+        self.acked_ms = 0
+        self.flow_ms = 0
         self.told_end_of_topic = False
         self.pending: dict[Position, int] = {}
 

@@ -43,6 +43,7 @@ class NonPersistentSubscription:
         self.key_sharing = KeySharing()
         self.dispatcher: Dispatcher | None = None
         self.messages_out = 0
+        self.bytes_out = 0
         self.messages_dropped = 0
         self._settings = settings
         self._partition = partition
@@ -97,7 +98,10 @@ class NonPersistentSubscription:
             self.messages_dropped += delivery.messages
             return
         given = dispatcher.assign((delivery,)).assignment
+        size = len(delivery.entry.body) - delivery.facts.message_start
         for consumer, deliveries in given.items():
+            consumer.bytes_out += size
+            self.bytes_out += size
             consumer.link.deliver(consumer, deliveries)
             # Whatever was sent is done with: nobody holds it, nobody gets it again.
             dispatcher.on_acked(consumer, delivery.position)

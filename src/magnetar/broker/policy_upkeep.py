@@ -39,6 +39,7 @@ class PolicyUpkeep:
         # Topics whose policies changed, in order; one task applies them.
         self._changed: dict[TopicName, None] = {}
         self._is_applying = False
+        self._applied = asyncio.Event()
         self._end_listening = policies.on_changed(self._on_changed)
 
     def start(self) -> None:
@@ -65,6 +66,12 @@ class PolicyUpkeep:
 
     def close(self) -> None:
         self._end_listening()
+
+    async def apply_now(self, namespace: NamespaceName, topic: TopicName | None) -> None:
+        """Somebody changed a record here: return when every topic that is loaded knows."""
+        self._on_changed(namespace, topic)
+        while self._is_applying:
+            await self._applied.wait()
 
     async def run(self, name: str, step: Step) -> None:
         """One round over the topics that are loaded now."""
@@ -99,6 +106,7 @@ class PolicyUpkeep:
             try:
                 self._tasks.start(self._apply_changed(), "policies: apply")
                 self._is_applying = True
+                self._applied.clear()
             except (OwnerClosed, TooManyRequests) as error:
                 _log.warning("policies are applied with the next change: %s", error)
 
@@ -115,6 +123,7 @@ class PolicyUpkeep:
                         _log.warning("new policies of topic %s: %s", name, error)
         finally:
             self._is_applying = False
+            self._applied.set()
 
     async def _apply(self, topic: Topic) -> None:
         policies = await self._policies.effective(topic.name)

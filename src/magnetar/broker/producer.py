@@ -55,6 +55,7 @@ class Producer:
     __slots__ = (
         "access_mode",
         "bytes_in",
+        "chunks_in",
         "connected_ms",
         "epoch",
         "is_closed",
@@ -97,6 +98,7 @@ class Producer:
         self.metadata = dict(metadata or {})
         self.messages_in = 0
         self.bytes_in = 0
+        self.chunks_in = 0
         self.is_closed = False
         # Messages on their way to storage; a producer that closes is answered when the last of them is.
         self.pending = 0

@@ -12,7 +12,7 @@ from magnetar.broker.rate_limit import Rate, RateLimiter, limiter_for
 
 
 class PublishRates:
-    __slots__ = ("_limiters", "_now_s", "_of_broker", "_of_group", "_of_topic", "is_limited")
+    __slots__ = ("_limiters", "_now_s", "_of_broker", "_of_group", "_of_topic", "is_limited", "times_limited")
 
     def __init__(self, rate: Rate, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -21,6 +21,7 @@ class PublishRates:
         self._of_topic: RateLimiter | None = None
         self._limiters: tuple[RateLimiter, ...] = ()
         self.is_limited = False
+        self.times_limited = 0
         self.limit_topic(rate)
 
     def limit_topic(self, rate: Rate) -> None:
@@ -40,7 +41,9 @@ class PublishRates:
     def take(self, messages: int, size: int) -> float:
         """Count what came; returns the seconds for which nothing more should come."""
         now_s = self._now_s()
-        return max((limiter.take(messages, size, now_s) for limiter in self._limiters), default=0.0)
+        wait_s = max((limiter.take(messages, size, now_s) for limiter in self._limiters), default=0.0)
+        self.times_limited += wait_s > 0
+        return wait_s
 
     def _join(self) -> None:
         limiters = (self._of_topic, self._of_group, self._of_broker)

@@ -62,6 +62,10 @@ class Subscription:
         self.is_compacted = False
         # Entries that nobody consumed in time, since the topic was loaded.
         self.entries_expired = 0
+        # When that was last looked at, when a consumer last asked for messages, when mark-delete last moved; 0: never.
+        self.expired_ms = 0
+        self.flow_ms = 0
+        self.mark_moved_ms = 0
         # When a consumer was last here, or the topic was loaded.
         self.active_ms = parts.clock.now_ms()
         # The number of the topic's last durable message.

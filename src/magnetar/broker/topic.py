@@ -104,7 +104,7 @@ class Topic:
         self._wake_scheduled = False
         self._prefixes = BrokerEntryEncoder()
         self._active_ms = clock.now_ms()
-        self._producers = TopicProducers(
+        self.registered = TopicProducers(
             str(name),
             ProducerAccess(None, settings.exclusive_waiters_per_topic_max),
             tasks,
@@ -117,7 +117,7 @@ class Topic:
         self.publish_rates = PublishRates(
             Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s), now_s
         )
-        self._answers = Answers()
+        self.answers = Answers(now_s)
         self.dispatch_rates = DispatchRates(
             str(name), settings, self.subscriptions, now_s, counted_in=lambda: (self.messages_in, self.bytes_in)
         )
@@ -133,10 +133,10 @@ class Topic:
         bring back the durable subscriptions.
         """
         self.managed_ledger = managed_ledger
-        self.compaction = TopicCompaction(str(self.name), managed_ledger, self._settings, self._tasks)
+        self.compaction = TopicCompaction(str(self.name), managed_ledger, self._settings, self._tasks, self._clock)
         self.last_index = self.stored_index = await self._stored_index()
         epoch = managed_ledger.properties.get(EPOCH_PROPERTY, "")
-        self._producers.access.epoch = int(epoch) if epoch.lstrip("-").isdigit() else None
+        self.registered.access.epoch = int(epoch) if epoch.lstrip("-").isdigit() else None
         await self.set_deduplication(deduplicate)
         for cursor in managed_ledger.cursors.values():
             if is_subscription(cursor.name):
@@ -153,7 +153,7 @@ class Topic:
         """
         before, self.policies = self._settings, policies
         settings = self._settings = self._dispatch.settings = topic_settings(before, policies)
-        self._producers.producers_max = settings.producers_per_topic_max
+        self.registered.producers_max = settings.producers_per_topic_max
         self.publish_rates.limit_topic(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
         self.dispatch_rates.limit_topic(policies.dispatch_rate)
         self.dispatch_rates.limit_subscriptions(policies.subscription_dispatch_rate, policies.subscription_rates)
@@ -169,11 +169,11 @@ class Topic:
 
     @property
     def producers(self) -> Mapping[str, Producer]:
-        return self._producers.by_name
+        return self.registered.by_name
 
     @property
     def epoch(self) -> int | None:
-        return self._producers.access.epoch
+        return self.registered.access.epoch
 
     async def add_producer(self, producer: Producer, on_waiting: Callable[[], None] = lambda: None) -> None:
         """Let a producer in; `on_waiting` is told when that must wait for others to leave."""
@@ -182,18 +182,18 @@ class Topic:
             raise TopicTerminated("Topic was already terminated")
         if self.hold is not None:
             raise type(self.hold)(str(self.hold))
-        await self._producers.add(producer, on_waiting)
+        await self.registered.add(producer, on_waiting)
         if self._deduplication is not None:
             self._deduplication.tracker.on_producer_added(producer.name)
 
     def remove_producer(self, producer: Producer) -> None:
-        self._producers.remove(producer)
+        self.registered.remove(producer)
         self._active_ms = self._clock.now_ms()
         if self._deduplication is not None:
             self._deduplication.tracker.on_producer_removed(producer.name, self._active_ms)
 
     def forget_waiting_producer(self, producer: Producer) -> None:
-        self._producers.forget_waiting(producer)
+        self.registered.forget_waiting(producer)
 
     async def last_sequence_id(self, producer_name: str) -> int:
         """The last sequence id that is stored for a producer name, once all of it that is on its way is; -1: none."""
@@ -202,7 +202,7 @@ class Topic:
             return NO_SEQUENCE
         if not state.tracker.is_settled(producer_name):
             settled = asyncio.Event()
-            self._answers.call_when_settled(settled.set)
+            self.answers.call_when_settled(settled.set)
             await settled.wait()
         return state.tracker.last_sequence_id(producer_name)
 
@@ -233,12 +233,14 @@ class Topic:
             identity = identity_of_send(producer, sequence_id, highest_sequence_id, payload, is_chunk)
             verdict = state.tracker.judge(*identity)
             if verdict is not Verdict.NEW:
-                self._answers.repeat(producer, sequence_id, highest_sequence_id, size, verdict)
+                self.answers.repeat(producer, sequence_id, highest_sequence_id, size, verdict)
                 return
         index = self.last_index + messages
         self.managed_ledger.append((self._prefixes.encode(self._clock.now_ms(), index), payload), messages)
         self.last_index = index
-        self._answers.waiting.append((producer, sequence_id, highest_sequence_id, size, messages))
+        self.answers.waiting.append((producer, sequence_id, highest_sequence_id, size, messages))
+        if not self.answers.is_probing:
+            self.answers.probe()
         producer.pending += 1
         if state is not None:
             state.tracker.on_appended(identity)
@@ -258,7 +260,9 @@ class Topic:
         if ready is None or not self.managed_ledger.append_run(ready.entries, ready.last_index - self.last_index):
             return False
         messages, self.last_index = ready.last_index - self.last_index, ready.last_index
-        self._answers.waiting += ready.waiting
+        self.answers.waiting += ready.waiting
+        if not self.answers.is_probing:
+            self.answers.probe()
         producer.pending += len(run)
         if self.publish_rates.is_limited:
             self._limit(producer, messages, ready.size)
@@ -267,7 +271,7 @@ class Topic:
     def hold_producers(self, reason: QuotaExceeded) -> None:
         """No producer is let in until `hold` is None again; those that are there must come again."""
         self.hold = reason
-        self._producers.send_away(reason)
+        self.registered.send_away(reason)
 
     # --- the managed ledger's listener ------------------------------------------------------------
 
@@ -277,7 +281,7 @@ class Topic:
         """
         if self._deduplication is not None:
             self._deduplication.on_persisted(last_entry - first_entry + 1, Position(ledger_id, last_entry))
-        messages, size = self._answers.on_persisted(ledger_id, first_entry, last_entry)
+        messages, size = self.answers.on_persisted(ledger_id, first_entry, last_entry)
         self.messages_in += messages
         self.stored_index += messages
         self.bytes_in += size
@@ -291,7 +295,7 @@ class Topic:
     def on_append_failed(self, count: int, error: MagnetarError) -> None:
         """The oldest waiting appends will not be stored: refuse them, and give their index numbers back."""
         refusal = PersistenceFailed(f"Could not store the message on {self.name}: {error}")
-        self.last_index -= self._answers.on_failed(count, refusal)
+        self.last_index -= self.answers.on_failed(count, refusal)
         self._on_failed(self, error)
 
     # --- subscriptions ----------------------------------------------------------------------------
@@ -345,7 +349,7 @@ class Topic:
         """Take no more messages, ever; returns the position of the last one. Producers learn it when they come back."""
         self._refuse_when_closing()
         last = await self.managed_ledger.terminate()
-        self._producers.send_away(TopicTerminated("Topic was already terminated"))
+        self.registered.send_away(TopicTerminated("Topic was already terminated"))
         self._wake_subscriptions()
         return last
 
@@ -399,7 +403,7 @@ class Topic:
     def is_inactive_since(self, mode: InactivityMode) -> int | None:
         """Since when nothing keeps the topic alive; None while something does, as the mode says."""
         now_ms = self._clock.now_ms()
-        is_active = bool(self.producers) or self._closing is not None or bool(self._answers.waiting)
+        is_active = bool(self.producers) or self._closing is not None or bool(self.answers.waiting)
         if mode is InactivityMode.CAUGHT_UP:
             is_active |= any(
                 subscription.consumers or subscription.cursor.backlog_entries()
@@ -418,7 +422,7 @@ class Topic:
             if enabled and self._deduplication is None:
                 cursor = await self.managed_ledger.open_cursor(DEDUPLICATION_CURSOR, initial="latest")
                 state = DeduplicationCursor(
-                    self.managed_ledger, cursor, self._settings, self._clock, appends_before=len(self._answers.waiting)
+                    self.managed_ledger, cursor, self._settings, self._clock, appends_before=len(self.answers.waiting)
                 )
                 for name in self.producers:
                     state.tracker.on_producer_added(name)
@@ -463,7 +467,7 @@ class Topic:
         await self.managed_ledger.update_properties({EPOCH_PROPERTY: str(epoch)})
 
     async def _send_clients_away(self) -> None:
-        self._producers.send_away(ServiceNotReady(f"Topic {self.name} {self._closing}; look it up again"))
+        self.registered.send_away(ServiceNotReady(f"Topic {self.name} {self._closing}; look it up again"))
         for subscription in list(self.subscriptions.values()):
             await subscription.close()
 

@@ -15,7 +15,6 @@ from typing import Final
 from magnetar.admin.server import AdminServer, take_port
 from magnetar.broker.broker import Broker
 from magnetar.broker.ownership.cluster import Clustering
-from magnetar.broker.policies.policies import Policies
 from magnetar.cli.exposure import check_exposure
 from magnetar.cli.ledger_client import ledger_client
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
@@ -68,9 +67,7 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None]) -> int:
             )
             url = await broker.start()
             opened.push_async_callback(broker.stop)
-            policies = Policies(store, broker_settings, settings.managed_ledger)
-            opened.callback(policies.close)
-            admin = AdminServer(broker, store, policies, clock, process.metrics, settings.admin, tasks)
+            admin = AdminServer(broker, store, broker.policies, clock, process.metrics, settings.admin, tasks)
             admin.start(listener)
             opened.push_async_callback(admin.stop)
             web_url = f"http://{settings.broker.advertised_address}:{http_port}"

@@ -51,6 +51,13 @@ class CursorStore:
         self.saved_changes = 0
         self.saved_mark_delete = record.mark_delete
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The cursor ledger that is written now, and its last entry; -1 where there is none."""
+        if self._ledger is None:
+            return -1, -1
+        return self._ledger.writer.ledger_id, self._ledger.writer.last_add_pushed
+
     # --- making -------------------------------------------------------------------------------
 
     @staticmethod

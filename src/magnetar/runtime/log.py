@@ -13,11 +13,16 @@ import re
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 from magnetar.config.runtime import RuntimeSettings
 
+# The request that the running task works for; every line that it logs names it.
+REQUEST: Final[ContextVar[str]] = ContextVar("request", default="")
+# Its lines are each of their own worth: none is held back as a repeat.
+AUDIT_LOGGER: Final = "magnetar.audit"
 REDACTED: Final = "<redacted>"
 # Kinds of lines whose repeats are counted at one time; the one seen longest ago is forgotten first.
 REPEATED_LINES_MAX: Final = 1_000
@@ -56,7 +61,7 @@ def _without_credential(match: re.Match[str]) -> str:
     return f"{match['scheme'] or match['user'] or ''}{REDACTED}"
 
 
-def _is_credential(name: str) -> bool:
+def is_credential(name: str) -> bool:
     return _CREDENTIAL_NAME.search(name) is not None and _PLACE_NAME.search(name) is None
 
 
@@ -66,12 +71,15 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     for name, value in record.__dict__.items():
         if name in _STANDARD_FIELDS:
             continue
-        if _is_credential(name):
+        if is_credential(name):
             fields[name] = REDACTED
         elif isinstance(value, bool | int | float) or value is None:
             fields[name] = value
         else:
             fields[name] = redact(str(value)[:LINE_CHARACTERS_MAX])
+    request = REQUEST.get()
+    if request:
+        fields.setdefault("request", request)
     return fields
 
 
@@ -132,6 +140,8 @@ class RepeatFilter(logging.Filter):
         self._seen: OrderedDict[tuple[str, int, str], _Repeats] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.name == AUDIT_LOGGER:
+            return True
         key = (record.name, record.levelno, str(record.msg))
         repeats = self._seen.get(key)
         if repeats is None:

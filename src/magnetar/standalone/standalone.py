@@ -19,7 +19,6 @@ from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.plain_index import PlainLedgerIndex
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.broker import Broker
-from magnetar.broker.policies.policies import Policies
 from magnetar.config.load import Settings
 from magnetar.errors import BookieUnavailable, StorageFailed
 from magnetar.ledger.catalog import LedgerCatalog
@@ -115,9 +114,7 @@ class Standalone:
             urls = await open_doors(opened, doors, disk, storage, store, settings, tasks)
             standalone = cls(broker, store, storage, opened.pop_all(), urls)
             if metrics is not None:
-                policies = Policies(store, settings.broker, settings.managed_ledger)
-                standalone._closing.callback(policies.close)
-                standalone.admin = AdminServer(broker, store, policies, clock, metrics, settings.admin, tasks)
+                standalone.admin = AdminServer(broker, store, broker.policies, clock, metrics, settings.admin, tasks)
                 standalone._listener = listener
             return standalone
 

@@ -37,7 +37,12 @@ def test_the_answer_comes_when_the_ack_is_applied_and_it_is_saved_soon_after() -
         answers: list[Any] = []
         opened = OpenConsumer(consumer, subscription, topic, MessageEncoder(1, -1))
         session = cast(
-            "Any", SimpleNamespace(consumers={1: opened}, answer=lambda kind, inside: answers.append(inside))
+            "Any",
+            SimpleNamespace(
+                consumers={1: opened},
+                answer=lambda kind, inside: answers.append(inside),
+                broker=SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 1)),
+            ),
         )
         # The first save puts the cursor into a ledger of its own.
         await subscription.cursor.set_properties({"n": 1})

@@ -29,6 +29,7 @@ from magnetar.ids import EARLIEST, MessageId, Position
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 
 # Ledgers that are to be deleted: one that a run was writing, one that a newer has replaced.
@@ -50,15 +51,28 @@ class CompactionStatus(StrEnum):
 
 
 class TopicCompaction:
-    def __init__(self, topic: str, managed_ledger: ManagedLedger, settings: BrokerSettings, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        topic: str,
+        managed_ledger: ManagedLedger,
+        settings: BrokerSettings,
+        tasks: Tasks,
+        clock: WallClock | None = None,
+    ) -> None:
         self.status = CompactionStatus.NOT_RUN
         self.error = ""
+        # When it last ended well and badly, how long the last run took, how many entries it left out; 0: never.
+        self.succeeded_ms = 0
+        self.failed_ms = 0
+        self.duration_ms = 0
+        self.entries_removed = 0
         self.horizon: Horizon | None = horizon_of(managed_ledger.cursors.get(COMPACTION_CURSOR))
         self._topic = topic
         self._managed_ledger = managed_ledger
         self._ledgers = managed_ledger.side_ledgers
         self._settings = settings
         self._tasks = tasks
+        self._clock = clock
         self._ledger: CompactedLedger | None = None
         self._opening = asyncio.Lock()
         self._running: asyncio.Task[None] | None = None
@@ -117,16 +131,24 @@ class TopicCompaction:
     # --- one run --------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        started_ms = self._now_ms()
         try:
             await self.compact()
             self.status, self.error = CompactionStatus.SUCCESS, ""
+            self.succeeded_ms = self._now_ms()
+            self.duration_ms = self.succeeded_ms - started_ms
         except MagnetarError as error:
             self.status, self.error = CompactionStatus.ERROR, str(error)
+            self.failed_ms = self._now_ms()
+            self.duration_ms = self.failed_ms - started_ms
             _log.warning("%s: compaction failed: %s", self._topic, error)
             await self._withdraw()
         except asyncio.CancelledError:
             self.status, self.error = CompactionStatus.ERROR, "the topic was closed"
             raise
+
+    def _now_ms(self) -> int:
+        return 0 if self._clock is None else self._clock.now_ms()
 
     async def compact(self) -> None:
         """One run, from what the compacted view holds now. Nothing happens when nothing came since the last."""
@@ -158,6 +180,7 @@ class TopicCompaction:
         ledger = await self._ledgers.create(ledger_id, about)
         pending: list[bytes] = []
         pending_bytes = 0
+        removed = 0
         async for entry in self._entries(through):
             kept = keys.kept(entry.position, messages_of(entry))
             if kept.is_whole:
@@ -165,6 +188,7 @@ class TopicCompaction:
             elif kept.indexes:
                 pending.append(encode_entry(entry.position, without(entry, kept.indexes)))
             else:
+                removed += 1
                 continue
             pending_bytes += len(pending[-1])
             if pending_bytes >= _READ_BYTES:
@@ -173,6 +197,7 @@ class TopicCompaction:
         if pending:
             await ledger.append(pending)
         await ledger.writer.close()
+        self.entries_removed = removed
         return Horizon(ledger_id, through)
 
     async def _switch(self, cursor: Cursor, horizon: Horizon) -> None:

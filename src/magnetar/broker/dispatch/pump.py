@@ -47,6 +47,8 @@ class Pump:
         self.limits: tuple[DispatchLimit, ...] = ()
         self.messages_out = 0
         self.bytes_out = 0
+        # How often a limit let nothing through: by its name, and whether messages or bytes were at their end.
+        self.throttled: dict[tuple[str, bool], int] = {}
         self.is_closed = False
         self._managed_ledger = managed_ledger
         # Where new entries are read: the log itself, or its compacted view.
@@ -78,6 +80,10 @@ class Pump:
     @filters.setter
     def filters(self, filters: tuple[EntryFilter, ...]) -> None:
         self._sieve.filters = filters
+
+    @property
+    def sieve(self) -> Sieve:
+        return self._sieve
 
     @property
     def is_reading(self) -> bool:
@@ -174,7 +180,8 @@ class Pump:
         return True
 
     def has_unread(self) -> bool:
-        return self._managed_ledger.ledgers.entry_at_or_after(self._cursor.read_position) is not None
+        found = self._managed_ledger.ledgers.entry_at_or_after(self._cursor.read_position)
+        return found is not None and not self._parts.buffer.hides(found)
 
     def limited_by(self) -> DispatchLimit | None:
         """The rate limit that lets nothing through now."""
@@ -203,6 +210,8 @@ class Pump:
             if not dispatcher.may_read():
                 return True
             position = self._cursor.read_position
+            if self._parts.buffer.hides(position):
+                return True
             entries = self._source.read_cached(position, entries_max, bytes_max)
             if entries is None:
                 self._start(partial(self._read_next, position, entries_max, bytes_max))
@@ -222,6 +231,8 @@ class Pump:
         for limit in self.limits:
             messages, size_bytes = limit.available()
             if messages <= 0 or size_bytes <= 0:
+                held = (limit.name, messages <= 0)
+                self.throttled[held] = self.throttled.get(held, 0) + 1
                 self._wake_in(limit.delay_s())
                 return 0, 0
             room, bytes_max = min(room, messages), min(bytes_max, size_bytes)
@@ -291,6 +302,12 @@ class Pump:
     # --- sending --------------------------------------------------------------------------------
 
     def _send_new(self, dispatcher: Dispatcher, entries: Sequence[Entry]) -> bool:
+        through = self._parts.buffer.through
+        if through is not None and entries[-1].position > through:
+            # An open transaction: nothing from its first message on is shown.
+            entries = [entry for entry in entries if entry.position <= through]
+            if not entries:
+                return False
         last = entries[-1]
         self._cursor.read_position = Position(last.ledger_id, last.entry_id + 1)
         deliveries = self._sieve.visible(dispatcher, entries)
@@ -341,7 +358,9 @@ class Pump:
     def _send(self, dispatcher: Dispatcher, deliveries: Sequence[Delivery]) -> int:
         assignment, settled = dispatcher.assign(deliveries)
         messages = size_bytes = entries = 0
+        now_ms = self._parts.clock.now_ms()
         for consumer, given in assignment.items():
+            consumer.consumed_ms = now_ms
             given_bytes = sum([len(delivery.entry.body) - delivery.facts.message_start for delivery in given])
             consumer.bytes_out += given_bytes
             size_bytes += given_bytes

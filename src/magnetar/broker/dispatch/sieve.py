@@ -16,6 +16,7 @@ from magnetar.broker.dispatch.dispatcher import Dispatcher
 from magnetar.broker.dispatch.hooks import EntryFilter, Verdict
 from magnetar.broker.dispatch.parts import DispatchParts
 from magnetar.broker.entry_facts import EntryFacts
+from magnetar.broker.transactions.pending_acks import PendingAcks
 from magnetar.errors import BadFrame
 from magnetar.ids import Position
 from magnetar.managed_ledger.acked_entries import AckedEntries
@@ -28,7 +29,19 @@ new_position = partial(tuple.__new__, Position)
 
 
 class Sieve:
-    __slots__ = ("_ahead", "_cursor", "_delayed", "_parts", "filters", "held_at", "view")
+    __slots__ = (
+        "_ahead",
+        "_cursor",
+        "_delayed",
+        "_parts",
+        "accepted",
+        "filters",
+        "held_at",
+        "pending",
+        "rejected",
+        "rescheduled",
+        "view",
+    )
 
     def __init__(self, cursor: Cursor, parts: DispatchParts, delayed: DelayedIndex) -> None:
         self._cursor = cursor
@@ -41,6 +54,12 @@ class Sieve:
         self.view: CompactedView | None = None
         # Where an ordered subscription has to stop for now, because a filter said so.
         self.held_at: Position | None = None
+        # Acknowledgements that wait for the end of their transaction.
+        self.pending: PendingAcks | None = None
+        # Entries by what the filters said of them.
+        self.accepted = 0
+        self.rejected = 0
+        self.rescheduled = 0
 
     def on_due(self, positions: Iterable[Position]) -> None:
         """Delayed entries go out now; when reading gets to them it passes them over."""
@@ -66,6 +85,8 @@ class Sieve:
         may_be_acked = again or state.acked.count > 0 or len(state.batches) > 0
         may_delay = not dispatcher.is_ordered and self._parts.settings.delayed_delivery_enabled
         mark_delete = state.mark_delete
+        aborted = self._parts.buffer.aborted
+        pending = self.pending if self.pending else None
         deliveries: list[Delivery] = []
         self.held_at = None
         ahead = self._ahead if self._ahead.count and not again else None
@@ -86,9 +107,16 @@ class Sieve:
             if self.view is not None:
                 ack_set = self.view.left_of(position, ack_set)
                 messages = sum([word.bit_count() for word in ack_set]) if ack_set else messages
-            if facts.is_marker:
+            if facts.is_marker or (facts.txn_id is not None and facts.txn_id in aborted):
                 self._pass_over(dispatcher, position)
                 continue
+            if pending is not None:
+                left = pending.left_of(position, ack_set, messages)
+                if left is None:
+                    # It goes out again if its transaction is aborted.
+                    dispatcher.forget(position)
+                    continue
+                ack_set, messages = left
             if facts.deliver_at_ms and may_delay and self._keep_for_later(position, facts.deliver_at_ms, again):
                 dispatcher.forget(position)
                 continue
@@ -112,12 +140,16 @@ class Sieve:
     def _passes(self, dispatcher: Dispatcher, entry: Entry, position: Position, facts: EntryFacts) -> bool:
         verdict = self._verdict(entry, position, facts)
         if verdict is Verdict.ACCEPT:
+            self.accepted += 1
             return True
         if verdict is Verdict.REJECT:
+            self.rejected += 1
             self._pass_over(dispatcher, position)
         elif dispatcher.is_ordered:
+            self.rescheduled += 1
             self.held_at = position
         else:
+            self.rescheduled += 1
             later_ms = self._parts.clock.now_ms() + self._parts.settings.entry_filter_reschedule_ms
             self._delayed.add(position, later_ms)
             dispatcher.forget(position)

@@ -149,17 +149,38 @@ def on_flow(session: Session, flow: pb.CommandFlow) -> None:
     # Permits for a consumer that was just closed may still be on their way.
     if opened is not None:
         opened.subscription.on_flow(opened.consumer, flow.messagePermits)
+        opened.consumer.flow_ms = session.broker.clock.now_ms()
+        if isinstance(opened.subscription, Subscription):
+            opened.subscription.flow_ms = opened.consumer.flow_ms
 
 
 def on_ack(session: Session, ack: pb.CommandAck) -> None:
     opened = _opened(session, ack.consumer_id)
     if ack.txnid_most_bits or ack.txnid_least_bits:
         raise NotSupported("Transactions are not enabled")
-    _apply_ack(opened, ack)
+    _count_ack(opened, ack, session.broker.clock.now_ms())
     if ack.HasField("request_id"):
         session.answer(
             pb.BaseCommand.ACK_RESPONSE, pb.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)
         )
+
+
+def _count_ack(opened: OpenConsumer, ack: pb.CommandAck, now_ms: int) -> None:
+    """Apply it and note what statistics tell of it. Consumers that hold single entries count for themselves."""
+    consumer, subscription = opened.consumer, opened.subscription
+    if not isinstance(subscription, Subscription):
+        _apply_ack(opened, ack)
+        consumer.acked_ms = now_ms
+        return
+    mark = subscription.cursor.mark_delete
+    before = subscription.cursor.backlog_entries() if subscription.is_ordered else 0
+    _apply_ack(opened, ack)
+    consumer.acked_ms = now_ms
+    if subscription.is_ordered:
+        entries = before - subscription.cursor.backlog_entries()
+        consumer.messages_acked += round(entries * subscription.pump.messages_per_entry)
+    if subscription.cursor.mark_delete != mark:
+        subscription.mark_moved_ms = now_ms
 
 
 def _apply_ack(opened: OpenConsumer, ack: pb.CommandAck) -> None:

@@ -218,6 +218,7 @@ def _on_unusual_send(session: Session, data: bytes, payload: bytes) -> None:
             is_chunk=send.is_chunk,
             is_marker=send.marker,
         )
+        opened.producer.chunks_in += send.is_chunk
     except MagnetarError as error:
         _refuse_send(session, send.producer_id, send.sequence_id, size, error)
 
