@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
+from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.errors import BadFrame
 from magnetar.ids import Position
 from magnetar.managed_ledger.entry import Entry
@@ -33,7 +34,7 @@ class EntryFacts:
     `with_key` alone.
     """
 
-    __slots__ = ("chunk", "deliver_at_ms", "is_marker", "key_hash", "message_start", "messages")
+    __slots__ = ("chunk", "deliver_at_ms", "is_marker", "key_hash", "message_start", "messages", "txn_id")
 
     def __init__(self, message_start: int, messages: int) -> None:
         # Where the message begins, behind what the broker put in front of it.
@@ -45,6 +46,8 @@ class EntryFacts:
         self.key_hash = -1
         # Of a part of a chunked message: its uuid, and whether this is the last part.
         self.chunk: tuple[str, bool] | None = None
+        # The transaction that it was sent in.
+        self.txn_id: TxnId | None = None
 
 
 class FactsTable:
@@ -121,6 +124,7 @@ def with_key(entry: Entry, shared: EntryFacts) -> EntryFacts:
     """The same facts for this entry alone, with the slot of its key."""
     facts = EntryFacts(shared.message_start, shared.messages)
     facts.deliver_at_ms, facts.is_marker, facts.chunk = shared.deliver_at_ms, shared.is_marker, shared.chunk
+    facts.txn_id = shared.txn_id
     try:
         facts.key_hash = slot_of(sticky_key(message.read_metadata(entry.body, facts.message_start)))
     except BadFrame:
@@ -129,10 +133,12 @@ def with_key(entry: Entry, shared: EntryFacts) -> EntryFacts:
 
 
 def _has_telling_tag(metadata: bytes) -> bool:
-    """Whether deliver_at_time, marker_type or num_chunks_from_msg may be there; the tag of num_messages_in_batch is
-    the single byte 0x58.
+    """Whether deliver_at_time, marker_type, txnid_least_bits or num_chunks_from_msg may be there; the tag of
+    num_messages_in_batch is the single byte 0x58.
     """
-    return b"\x98\x01" in metadata or b"\xa0\x01" in metadata or b"\xd8\x01" in metadata
+    return (
+        b"\x98\x01" in metadata or b"\xa0\x01" in metadata or b"\xb0\x01" in metadata or b"\xd8\x01" in metadata
+    )
 
 
 def _facts_of(metadata: MessageMetadata, start: int) -> EntryFacts:
@@ -140,6 +146,8 @@ def _facts_of(metadata: MessageMetadata, start: int) -> EntryFacts:
     facts.deliver_at_ms = metadata.deliver_at_time
     if metadata.HasField("marker_type"):
         facts.is_marker = True
+    if metadata.HasField("txnid_least_bits") and metadata.HasField("txnid_most_bits"):
+        facts.txn_id = TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
     chunks = metadata.num_chunks_from_msg
     if chunks > 1:
         facts.chunk = (metadata.uuid, metadata.chunk_id == chunks - 1)

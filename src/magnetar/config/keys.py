@@ -25,6 +25,7 @@ from magnetar.config.policy_keys import POLICY_KEYS
 from magnetar.config.proxy import ProxySettings
 from magnetar.config.proxy_keys import PROXY_KEYS
 from magnetar.config.publish_keys import PUBLISH_KEYS
+from magnetar.config.transaction_keys import TRANSACTION_KEYS
 from magnetar.config.pulsar_keys import PULSAR_KEYS
 from magnetar.config.runtime import RuntimeSettings
 from magnetar.config.security import SecuritySettings
@@ -95,6 +96,7 @@ def _kind(field: str, annotation: object) -> Value:
 _UPSTREAM_KEYS: Final = (
     *PULSAR_KEYS,
     *PUBLISH_KEYS,
+    *TRANSACTION_KEYS,
     *POLICY_KEYS,
     *SECURITY_KEYS,
     *BALANCE_KEYS,

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a topic readers may see: nothing from the first message of the oldest open transaction on, and never what
+an aborted one sent.
+
+Told of the messages and markers of transactions in the order in which they lie in the log, as they become durable or
+as they are replayed: the same calls either way, so a restart comes to the same answers. One per topic, read by its
+subscriptions. Never reads, never writes.
+
+Invariants: `open` is in the order of first messages; `through` is the place before the first of them, or None.
+Decides.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from magnetar.broker.transactions.txn_id import TxnId
+from magnetar.ids import Position
+from magnetar.managed_ledger.ledger_list import LedgerList
+
+_OPEN: Final = "open"
+_ABORTED: Final = "aborted"
+
+
+class TransactionBuffer:
+    __slots__ = ("_ledgers", "aborted", "changes", "open", "through")
+
+    def __init__(self) -> None:
+        # By transaction: where its first message lies.
+        self.open: dict[TxnId, Position] = {}
+        # By transaction: where it was aborted.
+        self.aborted: dict[TxnId, Position] = {}
+        # The last place that readers may see; None: all.
+        self.through: Position | None = None
+        # Transactions that began or ended, in all.
+        self.changes = 0
+        self._ledgers: LedgerList | None = None
+
+    def attach(self, ledgers: LedgerList) -> None:
+        self._ledgers = ledgers
+
+    def on_message(self, txn_id: TxnId, position: Position) -> None:
+        if txn_id not in self.open:
+            self.open[txn_id] = position
+            self._on_changed()
+
+    def on_marker(self, txn_id: TxnId, position: Position, *, commit: bool) -> None:
+        """One that nothing was sent in leaves no trace."""
+        if self.open.pop(txn_id, None) is None:
+            return
+        if not commit:
+            self.aborted[txn_id] = position
+        self._on_changed()
+
+    def is_aborted(self, txn_id: TxnId) -> bool:
+        return txn_id in self.aborted
+
+    @property
+    def oldest(self) -> TxnId | None:
+        """The open transaction that readers wait for."""
+        return next(iter(self.open), None)
+
+    def hides(self, position: Position) -> bool:
+        return self.through is not None and position > self.through
+
+    def on_trimmed(self) -> None:
+        """Forget what was aborted in ledgers that are gone."""
+        if self._ledgers is None or not self.aborted:
+            return
+        first = self._ledgers.before_first
+        for txn_id in [txn_id for txn_id, position in self.aborted.items() if position < first]:
+            del self.aborted[txn_id]
+
+    def snapshot(self) -> dict[str, int]:
+        """As properties of a cursor: kind, transaction and ledger in the name, the entry as the value."""
+        self.on_trimmed()
+        kinds = ((_OPEN, self.open), (_ABORTED, self.aborted))
+        return {
+            f"{kind}:{txn_id.most}:{txn_id.least}:{position.ledger_id}": position.entry_id
+            for kind, places in kinds
+            for txn_id, position in places.items()
+        }
+
+    def restore(self, properties: Mapping[str, int]) -> None:
+        found: list[tuple[Position, TxnId, str]] = []
+        for name, entry_id in properties.items():
+            kind, _, rest = name.partition(":")
+            if kind in (_OPEN, _ABORTED):
+                most, least, ledger_id = map(int, rest.split(":"))
+                found.append((Position(ledger_id, entry_id), TxnId(most, least), kind))
+        for position, txn_id, kind in sorted(found):
+            (self.open if kind == _OPEN else self.aborted)[txn_id] = position
+        self._on_changed()
+
+    def _on_changed(self) -> None:
+        self.changes += 1
+        first = next(iter(self.open.values()), None)
+        if first is None:
+            self.through = None
+        else:
+            assert self._ledgers is not None
+            self.through = self._ledgers.previous_position(first)
