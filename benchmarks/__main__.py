@@ -1,7 +1,171 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m benchmarks`: every measurement of minutes, one table each."""
+"""`python -m benchmarks`: every measurement of minutes, on a Magnetar of its own and, with --peers, beside others.
 
-from benchmarks import standalone
+    python -m benchmarks [--quick | --full] [--peers] [--rounds N] [--only WORD …] [--list]
+
+Servers of all peers run side by side and take turns load by load, so that a busy machine is as unfair to one as to the
+other; an idle one costs the other next to nothing. The number kept is the median of the rounds.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import administering, consuming, footprint, growth, knobs, latency, publishing
+from benchmarks.figures import Figure, Scale
+from benchmarks.peers import ApachePulsar, Missing
+from benchmarks.results import Run, Side
+from benchmarks.servers import Magnetar, Peer, Server, machine_words
+
+OnShared = Callable[[Server, Scale], list[Figure]]
+OnFresh = Callable[[Peer, Path, Scale], list[Figure]]
+OnOurs = Callable[[Path, Scale], list[Figure]]
+
+
+class Load(NamedTuple):
+    """`shared` runs on a server that serves every such load, `fresh` starts its own, `ours` is about our own knobs."""
+
+    group: str
+    name: str
+    shared: OnShared | None = None
+    fresh: OnFresh | None = None
+    ours: OnOurs | None = None
+    peers_only: bool = False
+
+
+LOADS = (
+    Load("start and memory", "start-and-load", fresh=footprint.start_and_load),
+    Load("start and memory", "restarts", fresh=footprint.restarts),
+    Load("publish", "publish-raw", shared=publishing.raw),
+    Load("publish", "publish-official", shared=publishing.official_client),
+    Load("publish", "publish-perf", shared=publishing.pulsar_perf, peers_only=True),
+    Load("latency", "latency", shared=latency.fixed_rates),
+    Load("latency", "one-at-a-time", shared=latency.one_at_a_time),
+    Load("latency", "end-to-end", shared=latency.end_to_end),
+    Load("latency", "beside-a-reader", shared=latency.beside_a_reader),
+    Load("consume", "catch-up", shared=consuming.catch_up),
+    Load("consume", "tailing", shared=consuming.tailing),
+    Load("consume", "consume-official", shared=consuming.official_client),
+    Load("consume", "fan-out", shared=consuming.fan_out),
+    Load("consume", "delayed", shared=consuming.delayed),
+    Load("admin", "create-topics", shared=administering.create_topics),
+    Load("admin", "shell", shared=administering.shell_command),
+    Load("many", "many-topics", shared=publishing.many_topics),
+    Load("many", "few-and-many", shared=latency.few_and_many_topics),
+    Load("many", "many-subscriptions", shared=growth.many_subscriptions),
+    Load("cost of one more", "growth", fresh=growth.slopes),
+    Load("recovery", "recovery", fresh=footprint.recovery),
+    *(Load("knobs", name, ours=measure) for name, measure in knobs.ALL.items()),
+)
+
+
+def main() -> int:
+    arguments = _arguments()
+    scale = Scale("quick" if arguments.quick else "full" if arguments.full else "usual")
+    chosen = [load for load in LOADS if not arguments.only or any(word in load.name for word in arguments.only)]
+    if arguments.list:
+        print(*(f"{load.group:18} {load.name}" for load in LOADS), sep="\n")
+        return 0
+    peers: list[Peer] = [Magnetar()]
+    if arguments.peers:
+        try:
+            peers.append(ApachePulsar())
+        except Missing as error:
+            print(f"skipped: {error}", file=sys.stderr)
+    run = Run(
+        "peers" if len(peers) > 1 else "bench",
+        machine_words(),
+        scale.name,
+        [Side(peer.name, peer.words()) for peer in peers],
+    )
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=arguments.directory) as scratch, ExitStack() as stack:
+        bench = _Bench(peers, Path(scratch), scale, arguments.rounds, stack, run)
+        for load in chosen:
+            if not (load.peers_only and len(peers) == 1):
+                bench.measure(load)
+    run.write()
+    run.show()
+    return 1 if run.failures else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="everything, little of each: about three minutes")
+    parser.add_argument("--full", action="store_true", help="a million delayed, ten thousand topics, 1 GB to recover")
+    parser.add_argument("--peers", action="store_true", help="beside Apache Pulsar, fetched by Maven")
+    parser.add_argument("--rounds", type=int, default=1, help="each load so many times, medians kept")
+    parser.add_argument("--only", nargs="+", default=[], help="loads whose name has one of these words")
+    parser.add_argument("--list", action="store_true", help="the names of the loads")
+    parser.add_argument("--directory", help="where data directories go; the disk that is measured")
+    return parser.parse_args()
+
+
+class _Bench:
+    """The servers that are shared, and what was measured so far."""
+
+    def __init__(self, peers: list[Peer], scratch: Path, scale: Scale, rounds: int, stack: ExitStack, run: Run) -> None:
+        self._peers = peers
+        self._scratch = scratch
+        self._scale = scale
+        self._rounds = rounds
+        self._stack = stack
+        self._run = run
+        self._servers: dict[str, Server] = {}
+        self._made = 0
+
+    def measure(self, load: Load) -> None:
+        """All rounds of one load, the peers in turn; one that fails is named, and the others go on."""
+        began = time.perf_counter()
+        found: dict[str, list[list[Figure]]] = {}
+        for _ in range(self._rounds):
+            for peer in self._peers[:1] if load.ours else self._peers:
+                try:
+                    found.setdefault(peer.name, []).append(self._once(load, peer))
+                except Exception as error:
+                    traceback.print_exc()
+                    self._run.failures.append(f"{load.name} on {peer.name}: {type(error).__name__}: {error}"[:300])
+        sides = {name: medians(rounds) for name, rounds in found.items()}
+        self._run.add(load.group, sides, os.getloadavg()[0])
+        print(f"{load.name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+
+    def _once(self, load: Load, peer: Peer) -> list[Figure]:
+        self._made += 1
+        directory = self._scratch / f"{load.name}-{peer.name}-{self._made}"
+        if load.ours is not None:
+            return load.ours(directory, self._scale)
+        if load.fresh is not None:
+            return load.fresh(peer, directory, self._scale)
+        assert load.shared is not None
+        if peer.name not in self._servers:
+            self._servers[peer.name] = self._stack.enter_context(peer.server(self._scratch / peer.name))
+        return load.shared(self._servers[peer.name], self._scale)
+
+
+def medians(rounds: list[list[Figure]]) -> list[Figure]:
+    """Figure by figure, over the rounds that have it."""
+    values: dict[str, list[float]] = {}
+    last: dict[str, Figure] = {}
+    for figures in rounds:
+        for figure in figures:
+            values.setdefault(figure.name, []).append(figure.value)
+            last[figure.name] = figure
+    return [
+        Figure(
+            each.name, statistics.median(values[name]), each.unit, each.better, each.aim, each.settings, each.features
+        )
+        for name, each in last.items()
+    ]
+
 
 if __name__ == "__main__":
-    standalone.main()
+    sys.exit(main())

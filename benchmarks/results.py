@@ -3,11 +3,14 @@
 
 import datetime
 import json
+import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.figures import Figure, shown
 
 RESULTS = Path(__file__).resolve().parent.parent / ".results" / "bench"
 
@@ -38,3 +41,88 @@ def report(title: str, measurements: list[Measurement]) -> None:
     if tagged:
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{title.replace(' ', '-')}.json").write_text(json.dumps(tagged, indent=1))
+
+
+class Side(NamedTuple):
+    """One of the servers of a run, and what is said of it beside its numbers."""
+
+    name: str
+    words: str
+
+
+class Run:
+    """Everything that one run measured; written as one file that `benchmarks.report` and `make features` read."""
+
+    def __init__(self, name: str, machine: str, scale: str, sides: list[Side], directory: Path = RESULTS) -> None:
+        self.name = name
+        self.machine = machine
+        self.scale = scale
+        self.sides = sides
+        self.failures: list[str] = []
+        self._directory = directory
+        self._began = datetime.datetime.now(datetime.UTC)
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, group: str, sides: dict[str, list[Figure]], load_average: float) -> None:
+        """Our figures, each beside the peer's of the same name."""
+        own, *others = (side.name for side in self.sides)
+        theirs = {name: {figure.name: figure for figure in sides.get(name, [])} for name in others}
+        for figure in sides.get(own, []):
+            peers = {name: found[figure.name].value for name, found in theirs.items() if figure.name in found}
+            self._rows.append(
+                {
+                    "group": group,
+                    "name": figure.name,
+                    "number": figure.value,
+                    "unit": figure.unit,
+                    "better": figure.better,
+                    "aim": figure.aim,
+                    "settings": figure.settings,
+                    "peers": peers,
+                    "ratios": {name: figure.value / value for name, value in peers.items() if value},
+                    "load_average": round(load_average, 1),
+                    "versions": {side.name: side.words for side in self.sides},
+                    "answers": list(figure.features),
+                    # What `make features` reads of every row; rows that answer the catalogue are put together below.
+                    "features": [],
+                    "value": f"{figure.name.strip()}: {figure.text}",
+                    "date": self._began.date().isoformat(),
+                }
+            )
+
+    def document(self) -> list[dict[str, Any]]:
+        """The rows, then one for each catalogue row that some of them answer, then what all have in common."""
+        rows = list(self._rows)
+        answers: dict[str, list[str]] = {}
+        for row in self._rows:
+            for feature in row["answers"]:
+                answers.setdefault(feature, []).append(row["value"])
+        date = self._began.date().isoformat()
+        for feature, values in answers.items():
+            rows.append({"features": [feature], "value": "; ".join(values), "date": date})
+        about = {
+            "machine": self.machine,
+            "scale": self.scale,
+            "began": self._began.isoformat(timespec="seconds"),
+            "sides": [side._asdict() for side in self.sides],
+            "failures": self.failures,
+        }
+        return [*rows, {"features": [], "value": self.name, "date": date, "about": about}]
+
+    def write(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / f"{self.name}.json"
+        path.write_text(json.dumps(self.document(), indent=1))
+
+    def show(self) -> None:
+        others = [side.name for side in self.sides[1:]]
+        table = Table(title=f"{self.name} ({self.scale})")
+        for heading in ("what", "magnetar", *others, *(f"ratio to {name}" for name in others), "aim"):
+            table.add_column(heading)
+        for row in self._rows:
+            peers = [shown(row["peers"].get(name, math.nan), row["unit"]) for name in others]
+            ratios = [f"{row['ratios'][name]:.2f}" if name in row["ratios"] else "–" for name in others]
+            table.add_row(row["name"], shown(row["number"], row["unit"]), *peers, *ratios, row["aim"])
+        Console(width=None if Console().is_terminal else 160).print(table)
+        for failure in self.failures:
+            print(f"failed: {failure}")

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bookie's own knobs, one at a time: what is written, what is read cold, and how a small read cache thrashes."""
+
+import multiprocessing
+import os
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.bookie_adds import catch_up, latencies, measure
+from benchmarks.figures import Figure, Scale, percentile
+from benchmarks.servers import scraped
+from tests.cluster import Cluster, RoleProcess
+from tests.processes import free_port
+
+FORK: Final = multiprocessing.get_context("fork")
+LEDGERS: Final = 10
+
+
+def _ports() -> list[str]:
+    """Kept over a restart: a bookie is known by its address."""
+    return ["--port", str(free_port()), "--http-port", str(free_port())]
+
+
+class _Storage:
+    """Metadata and one bookie with a configuration file, which may be changed between two lives of it."""
+
+    def __init__(self, directory: Path, config: dict[str, str]) -> None:
+        self._cluster = Cluster(directory, bookies=0, broker=False)
+        self._config = directory / "bookie.conf"
+        directory.mkdir(parents=True, exist_ok=True)
+        self.set(config)
+        words = ["bookie", "--metadata", self._cluster.metadata_url, *_ports()]
+        self.bookie = RoleProcess("bookie", directory / "bookie", *words, "--config", str(self._config))
+
+    def set(self, config: dict[str, str]) -> None:
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+
+    def __enter__(self) -> "_Storage":
+        self._cluster.start()
+        self.bookie.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bookie.is_running:
+            self.bookie.kill()
+        self._cluster.__exit__(None, None, None)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        return self.bookie.said
+
+    @property
+    def port(self) -> int:
+        return int(self.said["bookie"].rpartition(":")[2])
+
+    @property
+    def web_url(self) -> str:
+        return f"http://127.0.0.1:{self.said['httpserver'].rpartition(':')[2]}"
+
+
+def writes(directory: Path, scale: Scale) -> list[Figure]:
+    found = []
+    adds = scale.of(10_000, 60_000, 400_000)
+    two = ",".join(str(directory / f"journal-{number}") for number in range(2))
+    ledgers = ",".join(str(directory / f"ledgers-{number}") for number in range(2))
+    variants = [
+        ("as it comes", {}),
+        ("no sync", {"journalSyncData": "false"}),
+        ("no sync, pages every 10 ms", {"journalSyncData": "false", "journalPageCacheFlushIntervalMSec": "10"}),
+        ("groups of 10 ms", {"journalMaxGroupWaitMSec": "10"}),
+        ("two journals", {"journalDirectories": two}),
+        ("two ledger directories", {"ledgerDirectories": ledgers}),
+        ("write cache of 8 MB", {"dbStorage_writeCacheMaxSizeMb": "8"}),
+        ("flushed every second", {"flushInterval": "1000"}),
+        ("50,000 adds may be pending", {"maxPendingAddRequestsPerThread": "50000"}),
+    ]
+    for number, (name, config) in enumerate(variants):
+        with _Storage(directory / str(number), config) as storage:
+            common = {"connections": 2, "ledgers": LEDGERS, "window": 2_000}
+            measure(storage.said, adds=adds // 10, base=1, **common)
+            run = measure(storage.said, adds=adds, base=1_000, **common)
+            taken = [1000 * each for each in latencies(storage.port, 5_000, scale.of(100, 500, 2_000))]
+        settings = f"adds of 1 KiB over TCP; {config or 'defaults'}"
+        tags = ("F-TUN-04", "F-BKS-05", "F-BKS-08") if name in ("no sync", "two journals") else ("F-TUN-04",)
+        found.append(Figure(f"bookie, {name}", run.adds_per_s, "adds/s", "more", "", settings, tags))
+        found.append(
+            Figure(f"bookie, {name}, p99 of one add", percentile(taken, 99), "ms", "less", "", settings, ("F-TUN-04",))
+        )
+    return found
+
+
+def _fill(storage: _Storage, entries: int) -> None:
+    """Ledgers 1 to 10, and a clean end, so that everything is read from entry logs afterwards."""
+    measure(storage.said, connections=2, ledgers=LEDGERS, adds=entries * LEDGERS, window=2_000, base=1)
+
+
+def _cold(storage: _Storage, config: dict[str, str]) -> None:
+    storage.bookie.stop()
+    for path in storage.bookie.data_directory.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+    storage.set(config)
+    storage.bookie.start()
+
+
+def _scanned(storage: _Storage, entries: int, readers: int, seconds: float) -> tuple[float, float]:
+    """Entries a second that so many readers of a ledger each get, and the thrash ratio of that time."""
+    before, began = scraped(storage.web_url), time.perf_counter()
+    over = FORK.Event()
+    processes = [
+        FORK.Process(target=catch_up, args=(storage.port, 1 + number % LEDGERS, entries, over, 8), daemon=True)
+        for number in range(readers)
+    ]
+    for process in processes:
+        process.start()
+    time.sleep(seconds)
+    after, took_s = scraped(storage.web_url), time.perf_counter() - began
+    over.set()
+    for process in processes:
+        process.join(30)
+    return (after[READS] - before[READS]) / took_s, thrash_ratio(before, after)
+
+
+READS: Final = "bookie_BOOKIE_READ_ENTRY_count"
+
+
+def thrash_ratio(before: dict[str, float], after: dict[str, float]) -> float:
+    """Entries read from disk, and reads of the disk, for each entry asked for: about one when nothing is read twice."""
+    reads = after[READS] - before[READS]
+    batches, entries = (
+        after[f"bookie_readahead_batch_count_{end}"] - before[f"bookie_readahead_batch_count_{end}"]
+        for end in ("count", "sum")
+    )
+    return (batches + entries) / reads if reads else 0.0
+
+
+def reads(directory: Path, scale: Scale) -> list[Figure]:
+    found = []
+    entries = scale.of(1_000, 10_000, 50_000)
+    seconds = scale.of(1, 4, 10)
+    variants = [
+        ("as it comes", {}),
+        ("read cache of 1 MB", {"dbStorage_readAheadCacheMaxSizeMb": "1"}),
+        ("read cache of 256 MB", {"dbStorage_readAheadCacheMaxSizeMb": "256"}),
+        ("10 entries ahead", {"dbStorage_readAheadCacheBatchSize": "10"}),
+        ("index cache of 1 MB", {"dbStorage_rocksDB_blockCacheSize": str(1024 * 1024)}),
+        ("one read worker", {"numReadWorkerThreads": "1"}),
+    ]
+    with _Storage(directory, {}) as storage:
+        _fill(storage, entries)
+        for name, config in variants:
+            _cold(storage, config)
+            rate, _ = _scanned(storage, entries, 2, seconds)
+            settings = f"2 readers of {entries:,} entries of 1 KiB, cold; {config or 'defaults'}"
+            found.append(Figure(f"bookie reads, {name}", rate, "entries/s", "more", "", settings, ("F-TUN-05",)))
+    return found
+
+
+def thrashing(directory: Path, scale: Scale) -> list[Figure]:
+    """Readers that push each other's entries out of a small cache, and what helps: fewer places, a bigger cache, less
+    read ahead. Sticky reads are what brings a ledger's reader to one bookie: here, fewer readers on this one.
+    """
+    found = []
+    entries = scale.of(1_000, 10_000, 50_000)
+    seconds = scale.of(1, 4, 10)
+    small = {"dbStorage_readAheadCacheMaxSizeMb": "1"}
+    variants = [
+        ("10 readers, 1 MB", small, 10),
+        ("10 readers, 1 MB, 50 entries ahead", small | {"dbStorage_readAheadCacheBatchSize": "50"}, 10),
+        ("10 readers, 64 MB", {"dbStorage_readAheadCacheMaxSizeMb": "64"}, 10),
+        ("3 readers, 1 MB (as sticky reads leave)", small, 3),
+    ]
+    with _Storage(directory, {}) as storage:
+        _fill(storage, entries)
+        for name, config, readers in variants:
+            _cold(storage, config)
+            rate, ratio = _scanned(storage, entries, readers, seconds)
+            tags = ("F-PRB-13", "F-MET-10")
+            settings = f"{entries:,} entries of 1 KiB in each of {LEDGERS} ledgers; {config}"
+            found.append(Figure(f"thrash ratio, {name}", ratio, "", "less", "≤ 1.1", settings, tags))
+            found.append(Figure(f"  entries read, {name}", rate, "entries/s", "more", "", settings))
+    return found

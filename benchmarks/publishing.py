@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publish throughput: unbatched and batched, small and large, with one and with many producers and topics."""
+
+import re
+import subprocess
+import time
+
+import pulsar
+
+from benchmarks import topics
+from benchmarks.figures import Figure, Scale
+from benchmarks.peers import ApachePulsar
+from benchmarks.raw_frames import Shape
+from benchmarks.raw_publish import publish
+from benchmarks.servers import Server, cpu_s
+
+IN_FLIGHT = 1_000
+# Aims of the ratio to Apache Pulsar: the floor, then the aim.
+_RAW_AIMS = {(1024, 1): "1.0× → 1.5×", (100, 1): "0.9× → 1.3×", (1024, 100): "1.1× → 2×"}
+
+
+def raw(server: Server, scale: Scale) -> list[Figure]:
+    """One topic, two producers on a connection each; and one producer alone."""
+    found = []
+    shapes = [(Shape(100), 4), (Shape(1024), 4), (Shape(65536), 400)]
+    shapes += [(Shape(100, 100), 100), (Shape(1024, 100), 100), (Shape(65536, 4), 400)]
+    for shape, share in shapes:
+        entries = max(40, scale.of(8_000, 80_000, 400_000) * 4 // share)
+        for producers in (2, 1) if shape == Shape(1024) else (2,):
+            used = cpu_s(server.pid)
+            name = [topics.fresh("publish")]
+            window = 2_000 if shape.size < 65536 else 64
+            outcome = publish(
+                server.service_url, shape, count=entries, connections=producers, window=window, topics=name
+            )
+            used = (cpu_s(server.pid) - used) / outcome.messages * 1e6
+            what = f"{shape.words}, raw frames{'' if producers == 2 else ', one producer'}"
+            settings = f"{producers} producers, {window} messages in flight each, {shape.batch} in a batch"
+            aim = _RAW_AIMS.get((shape.size, shape.batch), "") if producers == 2 else ""
+            tags = ("F-DISP-19",) if shape == Shape(1024) else ()
+            found.append(Figure(f"publish {what}", outcome.rate, "msg/s", "more", aim, settings, tags))
+            found.append(Figure(f"  server's CPU for it, {what}", used, "µs/msg", "less", "", settings))
+    return found
+
+
+def many_topics(server: Server, scale: Scale) -> list[Figure]:
+    found = []
+    for count in (1, 100, scale.of(500, 2_000, 10_000)):
+        names = [topics.fresh(f"many-{count}") for _ in range(count)]
+        messages = scale.of(8_000, 60_000, 300_000)
+        outcome = publish(server.service_url, Shape(1024), count=messages, connections=4, window=500, topics=names)
+        settings = "4 connections, 500 in flight each, round robin"
+        found.append(Figure(f"publish unbatched 1 KiB over {count:,} topics", outcome.rate, "msg/s", settings=settings))
+    return found
+
+
+def official_client(server: Server, scale: Scale) -> list[Figure]:
+    """The official Python client: what an application gets, the client's own work included."""
+    client = pulsar.Client(server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    found = []
+    try:
+        for batched in (False, True):
+            producer = client.create_producer(
+                topics.fresh("official"),
+                batching_enabled=batched,
+                block_if_queue_full=True,
+                max_pending_messages=IN_FLIGHT,
+            )
+            messages = scale.of(5_000, 30_000, 200_000)
+            payload = bytes(1024)
+            producer.send(payload)
+            began = time.perf_counter()
+            for _ in range(messages):
+                producer.send_async(payload, None)
+            producer.flush()
+            rate = messages / (time.perf_counter() - began)
+            kind = "batched" if batched else "unbatched"
+            found.append(
+                Figure(f"publish {kind} 1 KiB, official Python client", rate, "msg/s", settings="1,000 in flight")
+            )
+    finally:
+        client.close()
+    return found
+
+
+def pulsar_perf(server: Server, scale: Scale) -> list[Figure]:
+    """Apache's own load generator, where its distribution is at hand."""
+    apache = ApachePulsar()
+    loads = [("unbatched 1 KiB", 1024, ["--batch-max-messages", "1"], "1.0× → 1.5×")]
+    loads += [("batched 1 KiB", 1024, [], "1.2× → 1.5×"), ("batched 100 B", 100, [], "0.9× → 1×")]
+    found = []
+    for what, size, more, aim in loads:
+        messages = scale.of(20_000, 200_000, 1_000_000) * (5 if not more else 1)
+        words = ["produce", "-u", server.service_url, "-r", "2000000", "-m", str(messages), "-s", str(size)]
+        command = apache.perf(*words, *more, topics.fresh("perf"))
+        said = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        rates = re.findall(r"Aggregated throughput stats --- \d+ records sent --- ([\d.]+) msg/s", said.stdout)
+        if rates:
+            settings = f"{messages:,} messages, start of the generator included"
+            found.append(Figure(f"publish {what}, pulsar-perf", float(rates[0]), "msg/s", "more", aim, settings))
+    return found

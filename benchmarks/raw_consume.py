@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast a broker hands messages out, measured with a consumer that reads frames and no messages.
+
+It gives permits back at half of its queue and acknowledges a thousand entries at a time, as clients do that group their
+acks; the ids in an ack are the very bytes that came with the messages.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from benchmarks.raw_connection import MESSAGE, RawConnection, run_until
+from benchmarks.raw_publish import Publisher
+from magnetar.wire import frame
+from magnetar.wire.proto import pulsar_api_pb2 as pb
+from magnetar.wire.varint import encode as varint
+
+TYPES: Final = {
+    "Exclusive": pb.CommandSubscribe.Exclusive,
+    "Failover": pb.CommandSubscribe.Failover,
+    "Shared": pb.CommandSubscribe.Shared,
+    "Key_Shared": pb.CommandSubscribe.Key_Shared,
+}
+ACKS_AT_ONCE: Final = 1_000
+_INDIVIDUAL: Final = b"\x10\x00"
+_CUMULATIVE: Final = b"\x10\x01"
+
+
+class RawConsumer:
+    """One consumer on a connection of its own. `batch` is how many messages each entry has, for permits."""
+
+    def __init__(
+        self,
+        service_url: str,
+        topic: str,
+        subscription: str,
+        *,
+        kind: str = "Exclusive",
+        queue: int = 1_000,
+        batch: int = 1,
+        earliest: bool = True,
+        acks: bool = True,
+        on_entry: Callable[[memoryview], None] | None = None,
+    ) -> None:
+        self.connection = RawConnection(service_url)
+        self._cumulative = kind in ("Exclusive", "Failover")
+        self._queue = max(queue, batch)
+        self._batch = batch
+        self._acks = acks
+        self._on_entry = on_entry
+        self._permits_owed = 0
+        self._ids: list[bytes] = []
+        self.entries = 0
+        self.connection.subscribe(topic, subscription, 0, kind=TYPES[kind], earliest=earliest)
+
+    @property
+    def messages(self) -> int:
+        return self.entries * self._batch
+
+    def start(self) -> None:
+        self.connection.flow(0, self._queue)
+
+    def receive(self) -> None:
+        ids = self._ids
+        came = 0
+        for kind, data, start, until in self.connection.frames():
+            if kind != MESSAGE:
+                continue
+            came += 1
+            # 4 total, 4 command, 08 type, 4a size, 08 consumer id, 12 size, id: short numbers all of them.
+            at = start + 15
+            ids.append(data[at : at + 1 + data[at]])
+            if self._on_entry is not None:
+                self._on_entry(memoryview(data)[start:until])
+        self.entries += came
+        self._permits_owed += came * self._batch
+        if self._permits_owed * 2 >= self._queue:
+            self.connection.flow(0, self._permits_owed)
+            self._permits_owed = 0
+        if len(ids) >= ACKS_AT_ONCE:
+            self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Everything that has come and was not acknowledged yet."""
+        ids, self._ids = self._ids, []
+        if ids and self._acks:
+            named = ids[-1:] if self._cumulative else ids
+            body = (
+                b"\x08\x00" + (_CUMULATIVE if self._cumulative else _INDIVIDUAL) + b"".join(b"\x1a" + i for i in named)
+            )
+            self.connection.write(frame.join(b"\x08\x0a\x52" + varint(len(body)) + body))
+
+
+def consume(consumers: list[RawConsumer], messages: int, beside: list[Publisher] | None = None) -> float:
+    """Messages per second from the first permits until so many came, whoever got them; acks are sent by then."""
+    publishers = beside or []
+    watched = {consumer.connection: (consumer.receive, None) for consumer in consumers}
+    writers = {publisher.connection: (publisher.receive, publisher.send) for publisher in publishers}
+    started = time.perf_counter()
+    for consumer in consumers:
+        consumer.start()
+    run_until(
+        lambda: (
+            sum(consumer.messages for consumer in consumers) >= messages
+            and all(publisher.is_done for publisher in publishers)
+        ),
+        watched | writers,
+    )
+    seconds = time.perf_counter() - started
+    for consumer in consumers:
+        consumer.connection.socket.setblocking(True)
+        consumer.acknowledge()
+        consumer.connection.close()
+    for publisher in publishers:
+        publisher.connection.close()
+    return messages / seconds

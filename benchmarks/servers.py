@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The servers that loads run against: a Magnetar standalone, and the same questions asked of whatever else is measured.
+
+Memory is PSS (what the processes would give back), summed over a server's whole process tree; CPU likewise.
+"""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import psutil
+
+from magnetar.wire import compiled
+from tests.processes import StandaloneProcess
+
+
+class Server(Protocol):
+    """One running broker with its storage, on loopback, every receipt after a sync."""
+
+    name: str
+    data_directory: Path
+
+    @property
+    def service_url(self) -> str: ...
+
+    @property
+    def web_url(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    def start(self) -> object: ...
+
+    def kill(self) -> None: ...
+
+    def admin(self, *words: str) -> list[str]:
+        """The command line of one admin command on the shell."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+class Peer(Protocol):
+    """A kind of server: what it is called, what is said of it beside its numbers, and how one is made."""
+
+    name: str
+
+    def words(self) -> str: ...
+
+    def server(self, directory: Path, config: dict[str, str] | None = None) -> Server: ...
+
+
+class MagnetarServer(StandaloneProcess):
+    """A standalone with its defaults, or with a few keys changed."""
+
+    name = "magnetar"
+
+    def __init__(self, directory: Path, config: dict[str, str] | None = None) -> None:
+        arguments: list[str] = []
+        if config:
+            directory.mkdir(parents=True, exist_ok=True)
+            path = directory / "broker.conf"
+            path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+            arguments = ["--config", str(path)]
+        super().__init__(directory, *arguments)
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def admin(self, *words: str) -> list[str]:
+        return [str(Path(sys.executable).with_name("magnetar")), "admin", "--admin-url", self.web_url, *words]
+
+
+class Magnetar:
+    """This working copy."""
+
+    name = "magnetar"
+
+    def words(self) -> str:
+        python = ".".join(map(str, sys.version_info[:3]))
+        return (
+            f"Magnetar {version('magnetar')} at {_commit()}, Python {python}, uvloop {version('uvloop')}, "
+            f"compiled twins {'in use' if compiled.load() is not None else 'not in use'}, defaults, sync before receipt"
+        )
+
+    def server(self, directory: Path, config: dict[str, str] | None = None) -> Server:
+        return MagnetarServer(directory, config)
+
+
+def _commit() -> str:
+    house = Path(__file__).resolve().parent.parent
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=house, capture_output=True, text=True)
+    return asked.stdout.strip() or "an unknown commit"
+
+
+def family(pid: int) -> list[psutil.Process]:
+    first = psutil.Process(pid)
+    return [first, *first.children(recursive=True)]
+
+
+def pss_mb(pid: int) -> float:
+    """Megabytes that belong to these processes alone, and their share of what is shared."""
+    total = 0
+    for process in family(pid):
+        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1])
+    return total / 1024
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of all cores that a server has used so far."""
+    return sum(times.user + times.system for times in (process.cpu_times() for process in family(pid)))
+
+
+def disk_bytes(directory: Path) -> int:
+    """Blocks that a data directory takes: what is allocated ahead counts, holes do not."""
+    return sum(path.lstat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
+
+
+def busy_percent(pid: int, seconds: float) -> float:
+    """Percent of one core over so many seconds."""
+    before, since = cpu_s(pid), time.perf_counter()
+    time.sleep(seconds)
+    return (cpu_s(pid) - before) / (time.perf_counter() - since) * 100
+
+
+def scraped(web_url: str) -> dict[str, float]:
+    """A server's exported metrics, summed over their labels."""
+    found: dict[str, float] = {}
+    with urllib.request.urlopen(f"{web_url}/metrics", timeout=30) as answer:
+        for line in answer.read().decode().splitlines():
+            if line and not line.startswith("#"):
+                name = line.partition("{")[0].split()[0]
+                value = (line.rpartition("}")[2] if "}" in line else line.removeprefix(name)).split()[0]
+                found[name] = found.get(name, 0.0) + float(value)
+    return found
+
+
+def machine_words() -> str:
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "an unnamed processor",
+    )
+    memory_gb = psutil.virtual_memory().total / 2**30
+    kernel = os.uname()
+    return f"{os.cpu_count()} cores ({model}), {memory_gb:.0f} GB, {kernel.sysname} {kernel.release}"
