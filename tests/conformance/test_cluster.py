@@ -75,7 +75,7 @@ def test_the_leader_chooses_and_the_chosen_broker_claims(cluster: Cluster) -> No
     assert bundle in done(follower, "GET", owned)
 
 
-@pytest.mark.feature("F-BND-06", "F-MD-08", "F-BND-01")
+@pytest.mark.feature("F-BND-06", "F-MD-08")
 def test_the_owner_stands_in_the_metadata_as_pulsar_writes_it(cluster: Cluster) -> None:
     namespace = make_namespace(cluster, "recorded", bundles=1)
     owner = owner_of(cluster, f"persistent://{namespace}/t")
@@ -167,7 +167,6 @@ def test_clients_go_on_while_their_bundle_goes_back_and_forth(cluster: Cluster, 
     assert unknown.status_code == 412
 
 
-@pytest.mark.feature("B-04")
 def test_a_closed_producer_is_told_the_next_owner(cluster: Cluster) -> None:
     namespace = make_namespace(cluster, "told", bundles=1)
     topic = f"persistent://{namespace}/t"

@@ -96,7 +96,7 @@ def is_served_by(asked: RoleProcess, topic: str) -> bool:
     return answer.response == Answer.Connect and answer.brokerServiceUrl == asked.said["serviceUrl"]
 
 
-@pytest.mark.feature("F-HA-01", "F-HA-02", "F-HA-05", "F-HA-06", "F-HA-07", "F-BND-07", "F-MD-17")
+@pytest.mark.feature("F-HA-01", "F-HA-02", "F-HA-05", "F-BND-07", "F-MD-17")
 @pytest.mark.parametrize("kind", ["remote", pytest.param("zk", marks=LONG)])
 def test_an_owner_is_killed_and_the_next_one_freezes(tmp_path: Path, eventually: Eventually, kind: str) -> None:
     metadata = None if kind == "remote" else f"zk:{zookeeper_server()}/{uuid4().hex}"
@@ -138,7 +138,7 @@ def test_an_owner_is_killed_and_the_next_one_freezes(tmp_path: Path, eventually:
 
 
 @LONG
-@pytest.mark.feature("F-LB-01", "F-BND-22")
+@pytest.mark.feature("F-LB-01")
 def test_the_leader_dies_and_another_leads(tmp_path: Path, eventually: Eventually) -> None:
     with Cluster(tmp_path, bookies=1, brokers=2, environment={**QUICK, **ONE_COPY}) as cluster:
         leader = by_id(cluster, done(cluster.brokers[0], "GET", "/admin/v2/brokers/leaderBroker")["brokerId"])

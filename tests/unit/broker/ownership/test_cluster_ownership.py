@@ -31,7 +31,7 @@ async def settle(members: Members, topic: TopicName = TOPIC) -> Member:
     raise AssertionError("redirected for ever")
 
 
-@pytest.mark.feature("F-BND-06", "F-MD-24")
+@pytest.mark.feature("F-BND-06")
 def test_brokers_that_claim_at_once_agree_on_one_owner() -> None:
     async def scenario() -> None:
         async with Members(3, bundles=128) as members:
@@ -42,7 +42,7 @@ def test_brokers_that_claim_at_once_agree_on_one_owner() -> None:
     run(scenario)
 
 
-@pytest.mark.feature("F-BND-04", "F-MD-24")
+@pytest.mark.feature("F-BND-04")
 def test_the_first_broker_that_reads_a_namespace_copies_its_bundles() -> None:
     async def scenario() -> None:
         async with Members(3, bundles=8) as members:
@@ -118,7 +118,7 @@ def test_a_lost_session_ends_ownership_and_the_next_one_begins_anew() -> None:
     run(scenario)
 
 
-@pytest.mark.feature("F-MD-16", "F-PRB-23", "F-HA-07")
+@pytest.mark.feature("F-MD-16", "F-PRB-23")
 def test_while_the_store_is_away_what_is_held_is_served_and_nothing_is_taken() -> None:
     async def scenario() -> None:
         async with Members(2) as members:
@@ -149,7 +149,7 @@ def test_a_fence_alone_is_no_proof_while_the_claim_is_held() -> None:
     run(scenario)
 
 
-@pytest.mark.feature("F-BND-19", "F-MD-24")
+@pytest.mark.feature("F-BND-19")
 def test_two_splits_at_once_are_both_made() -> None:
     async def scenario() -> None:
         async with Members(2, bundles=2) as members:
@@ -185,7 +185,7 @@ def test_a_split_of_what_is_gone_or_too_small_is_refused() -> None:
     run(scenario)
 
 
-@pytest.mark.feature("F-BND-13", "B-04")
+@pytest.mark.feature("F-BND-13")
 def test_a_bundle_is_handed_over_and_early_clients_wait_for_it() -> None:
     async def scenario() -> None:
         async with Members(2) as members:

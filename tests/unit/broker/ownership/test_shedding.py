@@ -39,7 +39,7 @@ def test_an_overloaded_broker_gives_the_excess_and_a_margin() -> None:
     assert moves(sole, shedding="OverloadShedder") == []
 
 
-@pytest.mark.feature("F-LB-09", "F-PRB-11")
+@pytest.mark.feature("F-LB-09")
 def test_who_is_above_the_average_gives() -> None:
     """30, 30 and 60 %: the average is 40, the threshold 10, so that the third gives 60 - 40 - 10 + 5 = 15 %."""
     known = brokers(
@@ -114,7 +114,7 @@ def test_fixed_bundles_and_the_limit_are_heeded() -> None:
     assert not {move.bundle for move in again} & set(fixed)
 
 
-@pytest.mark.feature("F-LB-06", "F-LB-12")
+@pytest.mark.feature("F-LB-06")
 @given(
     st.sampled_from(SHEDDERS),
     st.lists(st.lists(st.integers(0, 200), max_size=12), min_size=2, max_size=5),
