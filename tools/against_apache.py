@@ -89,7 +89,6 @@ def main() -> int:
             tests = os.environ | {
                 "MAGNETAR_TEST_SERVICE_URL": f"pulsar://127.0.0.1:{port}",
                 "MAGNETAR_TEST_WEB_URL": f"http://127.0.0.1:{web_port}",
-                "MAGNETAR_TEST_TRANSACTIONS": "1",
             }
             pytest = [sys.executable, "-m", "pytest", "-n0", *(sys.argv[1:] or SUITE)]
             return subprocess.run(pytest, env=tests, check=False).returncode

@@ -2,8 +2,8 @@
 """What the end-to-end tests of the client run against: a standalone of ours, or the service that the environment names.
 
 `MAGNETAR_TEST_SERVICE_URL` and `MAGNETAR_TEST_WEB_URL` point the same tests at Apache Pulsar, which then needs
-`acknowledgmentAtBatchIndexLevelEnabled=true`; with `MAGNETAR_TEST_TRANSACTIONS` set it needs
-`transactionCoordinatorEnabled=true` too. `MAGNETAR_TEST_LOOP=uvloop` runs them on uvloop.
+`acknowledgmentAtBatchIndexLevelEnabled=true` and `transactionCoordinatorEnabled=true`. `MAGNETAR_TEST_LOOP=uvloop` runs
+them on uvloop.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield Service(url, os.environ.get("MAGNETAR_TEST_WEB_URL", "http://127.0.0.1:8080"))
         return
     directory: Path = tmp_path_factory.mktemp("standalone")
-    with StandaloneProcess(directory) as standalone:
+    with StandaloneProcess(directory, environment={"transactionCoordinatorEnabled": "true"}) as standalone:
         yield Service(standalone.service_url, standalone.web_url)
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schemas, encryption, interceptors and transactions of the client against a real broker."""
 
-import os
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -242,7 +241,6 @@ def test_interceptors_see_messages_on_both_ends(service: Service) -> None:
     run(test())
 
 
-@pytest.mark.skipif("MAGNETAR_TEST_TRANSACTIONS" not in os.environ, reason="the broker keeps no transactions yet")
 def test_a_transaction_counts_as_a_whole_or_not_at_all(service: Service) -> None:
     async def test() -> None:
         source, target = service.topic("txn-in"), service.topic("txn-out")

@@ -32,6 +32,7 @@ from magnetar.broker.session.table import SERVED
 from magnetar.broker.topic_counts import places_of, topic_counts
 from magnetar.broker.topic_list import ListMode
 from magnetar.broker.topics import Topics
+from magnetar.broker.transactions.transactions import Transactions
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.security import SecuritySettings
 from magnetar.errors import CannotStart, MagnetarError
@@ -78,6 +79,7 @@ class Broker:
             clock,
             bytes_max=settings.schema_bytes_max,
         )
+        self.transactions = Transactions(self.topics, self.namespaces, settings, clock, on_crash)
         self.topics.on_deleted = lambda name: self.schemas.delete(name, force=True)
         if clustering is not None:
             self.cluster = Cluster(
@@ -120,6 +122,7 @@ class Broker:
             await self.cluster.join(own)
         self.ownership.own = own
         self.policy_upkeep.start()
+        await self.transactions.start()
         self._tasks.start(watch_liveness(self.topics.pumps, settings.liveness_check_interval_ms), "watch liveness")
         return service_url
 
@@ -133,6 +136,7 @@ class Broker:
         for server in self._servers:
             server.close()
         self.policy_upkeep.close()
+        await self.transactions.close()
         await self.topics.close()
         self.policies.close()
         self.schemas.close()
@@ -173,6 +177,7 @@ class Broker:
     async def _close_topics(self, bundle: Bundle) -> None:
         """A topic that does not close well is left to its next owner, who fences it; the others close all the same."""
         turns = asyncio.Semaphore(_CLOSED_AT_ONCE)
+        await self.transactions.close_in(bundle.has)
 
         async def close(name: TopicName) -> None:
             async with turns:

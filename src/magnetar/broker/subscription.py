@@ -6,6 +6,7 @@ moves the cursor for a seek. It never stores a message and never knows the proto
 Carries.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from magnetar.broker.dispatch.spread import new_spread
 from magnetar.broker.dispatch.unsaved_acks import UnsavedAcks
 from magnetar.broker.entry_lookups import EntryLookups
 from magnetar.broker.stored_message import publish_time_ms
+from magnetar.broker.transactions.pending_ack_log import PendingAckLog
 from magnetar.errors import ConsumerBusy, NotSupported, ServiceNotReady
 from magnetar.ids import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.cursor import Cursor
@@ -68,6 +70,9 @@ class Subscription:
         self.mark_moved_ms = 0
         # When a consumer was last here, or the topic was loaded.
         self.active_ms = parts.clock.now_ms()
+        # Acknowledgements that wait for the end of their transaction; None while there never was one.
+        self.pending_acks: PendingAckLog | None = None
+        self.opening_pending_acks = asyncio.Lock()
         # The number of the topic's last durable message.
         self._stored_index: Callable[[], int] | None = None
         self._managed_ledger = managed_ledger
@@ -224,6 +229,8 @@ class Subscription:
             await self.pump.buckets.delete_all()
             await self.cursor.reset(position)
             if ack_set and self._managed_ledger.ledgers.contains(position):
+            if self.pending_acks is not None:
+                await self.pending_acks.shorten()
                 self.cursor.ack(position, ack_set)
                 await self.cursor.flush()
         finally:
@@ -265,6 +272,8 @@ class Subscription:
         await self.pump.buckets.delete_all()
 
     def is_left_over(self, grace_ms: int) -> bool:
+        if self.pending_acks is not None:
+            await self.pending_acks.delete()
         """Whether this is a reader's, and nobody has come back to it for so long."""
         if self.cursor.is_durable or self.consumers or self._resetting:
             return False
@@ -297,6 +306,8 @@ class Subscription:
         self.disconnect_consumers()
         await self.cursor.close()
 
+        if self.pending_acks is not None:
+            await self.pending_acks.close()
     # --- notices ----------------------------------------------------------------------------------
 
     def wake(self) -> None:

@@ -26,6 +26,7 @@ from magnetar.broker.delayed.delay_limit import check_delay
 from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
 from magnetar.broker.dispatch_rates import DispatchRates
 from magnetar.broker.entry_lookups import EntryLookups
+from magnetar.broker.own_cursors import is_subscription
 from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.broker.policies.topic_settings import topic_settings
 from magnetar.broker.policies.values import InactivityMode
@@ -36,6 +37,7 @@ from magnetar.broker.send_run import ready_run
 from magnetar.broker.stored_message import stored_index
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic_producers import TopicProducers
+from magnetar.broker.transactions.topic_transactions import TopicTransactions
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import (
     BadPayload,
@@ -59,17 +61,10 @@ from magnetar.wire.broker_entry import BrokerEntryEncoder
 from magnetar.wire.runs import Send
 
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
-# Cursors that are no subscriptions: the broker's own, and those of replication to other clusters.
-_OWN_CURSORS: Final = (DEDUPLICATION_CURSOR, "__compaction")
-_REPLICATION_CURSORS: Final = "pulsar.repl."
 # A reader that was sent away, for a seek perhaps, has this long to come back to its place.
 READER_GRACE_MS: Final = 60_000
 
 _log = logging.getLogger(__name__)
-
-
-def is_subscription(cursor_name: str) -> bool:
-    return cursor_name not in _OWN_CURSORS and not cursor_name.startswith(_REPLICATION_CURSORS)
 
 
 class Topic:
@@ -127,6 +122,7 @@ class Topic:
         self.hold: QuotaExceeded | None = None
         self.managed_ledger: ManagedLedger
         self.compaction: TopicCompaction
+        self.transactions: TopicTransactions
 
     async def attach(self, managed_ledger: ManagedLedger, *, deduplicate: bool) -> None:
         """Take over an opened managed ledger: find the last index, the epoch and what deduplication must know, and
@@ -138,6 +134,7 @@ class Topic:
         epoch = managed_ledger.properties.get(EPOCH_PROPERTY, "")
         self.registered.access.epoch = int(epoch) if epoch.lstrip("-").isdigit() else None
         await self.set_deduplication(deduplicate)
+        self.transactions = await TopicTransactions.open(self, managed_ledger, self._dispatch)
         for cursor in managed_ledger.cursors.values():
             if is_subscription(cursor.name):
                 self._new_subscription(cursor.name, cursor)
@@ -281,6 +278,7 @@ class Topic:
         """
         if self._deduplication is not None:
             self._deduplication.on_persisted(last_entry - first_entry + 1, Position(ledger_id, last_entry))
+        self.transactions.on_persisted(self.answers.settled, ledger_id, first_entry, last_entry)
         messages, size = self.answers.on_persisted(ledger_id, first_entry, last_entry)
         self.messages_in += messages
         self.stored_index += messages
@@ -358,6 +356,7 @@ class Topic:
         self._refuse_when_closing()
         if self._deduplication is not None:
             self._deduplication.close()
+        self.transactions.close()
         for subscription in list(self.subscriptions.values()):
             await subscription.reset(LATEST)
         await self.managed_ledger.truncate()
@@ -368,6 +367,7 @@ class Topic:
         await self._send_clients_away()
         if self._deduplication is not None:
             self._deduplication.close()
+        self.transactions.close()
         await self.compaction.close()
         await self.managed_ledger.close()
 
@@ -396,6 +396,7 @@ class Topic:
         """What time brings; called every few seconds."""
         if self._deduplication is not None:
             self._deduplication.upkeep()
+        self.transactions.upkeep()
         for subscription in list(self.subscriptions.values()):
             if subscription.is_left_over(READER_GRACE_MS):
                 self.forget_subscription(subscription)

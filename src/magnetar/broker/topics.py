@@ -27,6 +27,7 @@ from magnetar.broker.topic_directory import TopicDirectory
 from magnetar.broker.topic_list import ListMode, is_system_topic
 from magnetar.broker.topic_watches import TopicWatches
 from magnetar.config.broker import BrokerSettings
+from magnetar.broker.transactions.subscription_acks import recover_pending_acks
 from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicBusy, TopicExists, TopicNotFound
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.store import MetadataStore
@@ -292,6 +293,7 @@ class Topics:
             await topic.attach(managed_ledger, deduplicate=policies.deduplication_enabled)
             if self._closing:
                 raise ServiceNotReady("The broker is stopping; look the topic up again")
+            await recover_pending_acks(topic, self.managed_ledgers, self._tasks)
             await self.check_served(name)
         except BaseException:
             await managed_ledger.close()

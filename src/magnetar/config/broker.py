@@ -58,6 +58,21 @@ class BrokerSettings:
     deduplication_producers_max: int = 10_000
     deduplication_producer_inactivity_minutes: int = 360
 
+    transactions_enabled: bool = False
+    # Made at the first start with transactions; more can be added.
+    transaction_coordinators: int = 16
+    # Open or being ended, per coordinator; 0 means 100,000.
+    transactions_active_max: int = 0
+    # Ended transactions whose outcome a coordinator still knows.
+    transactions_ended_max: int = 1_000
+    transaction_snapshot_changes: int = 1_000
+    transaction_snapshot_interval_ms: int = 5_000
+    # Records after which the log of a subscription's pending acknowledgements is shortened.
+    pending_ack_records_max: int = 500
+    transaction_participants_at_once: int = 1_000
+    # How long the end of a transaction waits for those who took part before it is answered all the same.
+    transaction_participant_timeout_ms: int = 3_000
+
     # As standalone.conf has it: topics stay until someone deletes them.
     delete_inactive_topics: bool = False
     delete_inactive_topics_mode: str = "delete_when_no_subscriptions"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from magnetar.broker.entry_facts import FactsTable
 from magnetar.config.broker import BrokerSettings
+from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 
@@ -35,3 +36,5 @@ class DispatchParts:
     tasks: Tasks
     call_later: Callable[[float, Callable[[], None]], object]
     memory: DispatchMemory
+    # What of the topic readers may see.
+    buffer: TransactionBuffer = field(default_factory=TransactionBuffer)

@@ -13,6 +13,7 @@ from magnetar.broker.policies.admission import check_consumer, check_same_addres
 from magnetar.broker.served import ServedSubscription, ServedTopic
 from magnetar.broker.session.schemas import check_consumer_schema
 from magnetar.broker.session.session import OpenConsumer, Session
+from magnetar.broker.session.transactions import ack_in_transaction
 from magnetar.broker.stored_message import last_batch_index
 from magnetar.broker.subscription import KeySharing, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
@@ -156,8 +157,9 @@ def on_flow(session: Session, flow: pb.CommandFlow) -> None:
 
 def on_ack(session: Session, ack: pb.CommandAck) -> None:
     opened = _opened(session, ack.consumer_id)
-    if ack.txnid_most_bits or ack.txnid_least_bits:
-        raise NotSupported("Transactions are not enabled")
+    if ack.HasField("txnid_most_bits") and ack.HasField("txnid_least_bits"):
+        session.start(ack_in_transaction(session, opened, ack), "ACK in a transaction")
+        return
     _count_ack(opened, ack, session.broker.clock.now_ms())
     if ack.HasField("request_id"):
         session.answer(

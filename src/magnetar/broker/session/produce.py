@@ -6,6 +6,7 @@ Carries.
 """
 
 import asyncio
+from functools import partial
 
 from magnetar.broker.deduplication import NO_SEQUENCE
 from magnetar.broker.policies.admission import check_producer, check_same_address
@@ -14,13 +15,13 @@ from magnetar.broker.publish_budget import MESSAGE_OVERHEAD_BYTES
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.session.schemas import producer_version
 from magnetar.broker.session.session import OpeningProducer, OpenProducer, Session
+from magnetar.broker.session.transactions import hold, publish_in_transaction, refuse_send
 from magnetar.broker.topic import Topic
 from magnetar.errors import BadCommand, MagnetarError, NotSupported, ServiceNotReady, TooManyRequests
 from magnetar.ids import EARLIEST
 from magnetar.names import TopicName, check_subscription
 from magnetar.wire import commands
 from magnetar.wire.commands import Sender
-from magnetar.wire.error_codes import codes_of
 from magnetar.wire.hot import ReceiptEncoder, decode_send
 from magnetar.wire.message import check_intact
 from magnetar.wire.proto import pulsar_api_pb2 as pb
@@ -161,14 +162,24 @@ def on_sends(session: Session, frames: list[Frame], at: int) -> int:
         return until
     size = sum([len(send[3]) for send in run])
     session.connection.take_publish_bytes(size + MESSAGE_OVERHEAD_BYTES * len(run))
+    if session.held_sends and producer_id in session.held_sends:
+        for send in run:
+            hold(session, opened, partial(_publish, session, opened, *send), len(send[3]))
+        return until
     if len(run) > 1 and opened.topic.publish_run(opened.producer, run):
         return until
-    for sequence_id, highest_sequence_id, messages, payload in run:
-        try:
-            opened.topic.publish(opened.producer, sequence_id, highest_sequence_id, messages, payload)
-        except MagnetarError as error:
-            _refuse_send(session, producer_id, sequence_id, len(payload), error)
+    for send in run:
+        _publish(session, opened, *send)
     return until
+
+
+def _publish(
+    session: Session, opened: OpenProducer, sequence_id: int, highest_sequence_id: int, messages: int, payload: bytes
+) -> None:
+    try:
+        opened.topic.publish(opened.producer, sequence_id, highest_sequence_id, messages, payload)
+    except MagnetarError as error:
+        refuse_send(session, opened.producer.producer_id, sequence_id, len(payload), error)
 
 
 def _on_single_send(session: Session, command: bytes, payload: bytes) -> None:
@@ -185,9 +196,14 @@ def _on_single_send(session: Session, command: bytes, payload: bytes) -> None:
     session.connection.take_publish_bytes(len(payload) + MESSAGE_OVERHEAD_BYTES)
     try:
         check_intact(payload)
-        opened.topic.publish(opened.producer, sequence_id, highest_sequence_id, messages, payload)
     except MagnetarError as error:
-        _refuse_send(session, producer_id, sequence_id, len(payload), error)
+        refuse_send(session, producer_id, sequence_id, len(payload), error)
+        return
+    publish = partial(_publish, session, opened, sequence_id, highest_sequence_id, messages, payload)
+    if producer_id in session.held_sends:
+        hold(session, opened, publish, len(payload))
+    else:
+        publish()
 
 
 def _on_unusual_send(session: Session, data: bytes, payload: bytes) -> None:
@@ -200,14 +216,21 @@ def _on_unusual_send(session: Session, data: bytes, payload: bytes) -> None:
     if opened is None:
         _on_stray_send(session, send.producer_id)
         return
-    size = len(payload)
-    session.connection.take_publish_bytes(size + MESSAGE_OVERHEAD_BYTES)
+    session.connection.take_publish_bytes(len(payload) + MESSAGE_OVERHEAD_BYTES)
+    if send.producer_id in session.held_sends:
+        hold(session, opened, partial(_publish_unusual, session, opened, send, payload), len(payload))
+    else:
+        _publish_unusual(session, opened, send, payload)
+
+
+def _publish_unusual(session: Session, opened: OpenProducer, send: pb.CommandSend, payload: bytes) -> None:
     try:
         if send.HasField("message_id"):
             raise NotSupported("Only shadow topic supports sending messages with messageId")
-        if send.HasField("txnid_most_bits") and send.HasField("txnid_least_bits"):
-            raise NotSupported("Transactions are not enabled")
         check_intact(payload)
+        if send.HasField("txnid_most_bits") and send.HasField("txnid_least_bits"):
+            publish_in_transaction(session, opened, send, payload)
+            return
         opened.topic.publish(
             opened.producer,
             send.sequence_id,
@@ -220,7 +243,7 @@ def _on_unusual_send(session: Session, data: bytes, payload: bytes) -> None:
         )
         opened.producer.chunks_in += send.is_chunk
     except MagnetarError as error:
-        _refuse_send(session, send.producer_id, send.sequence_id, size, error)
+        refuse_send(session, send.producer_id, send.sequence_id, len(payload), error)
 
 
 def on_empty_send(session: Session, send: pb.CommandSend) -> None:
@@ -233,11 +256,6 @@ def _on_stray_send(session: Session, producer_id: int) -> None:
         raise BadCommand("SEND came before CONNECT")
     if not session.closed_producers.knows(producer_id, session.connection.now_s()):
         raise BadCommand(f"SEND for producer {producer_id}, which is not open on this connection")
-
-
-def _refuse_send(session: Session, producer_id: int, sequence_id: int, size: int, error: MagnetarError) -> None:
-    session.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES)
-    session.connection.send(commands.send_error(producer_id, sequence_id, codes_of(error).server_error, str(error)))
 
 
 # --- closing ----------------------------------------------------------------------------------------

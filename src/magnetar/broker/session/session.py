@@ -109,6 +109,8 @@ class Session:
             broker.settings.closed_producers_kept_max, float(broker.settings.keep_alive_interval_s)
         )
         self.topic_watches: dict[int, TopicWatch] = {}
+        # By producer: what waits behind a message whose transaction is being asked about.
+        self.held_sends: dict[int, Any] = {}
         # Lists may be long: a client gets one after another, as fast as it reads them.
         self.list_turn = asyncio.Lock()
         self.consumers: dict[int, OpenConsumer | None] = {}

@@ -9,7 +9,7 @@ Decides.
 from collections.abc import Mapping
 from typing import Final
 
-from magnetar.broker.session import authenticate, connect, consume, lists, lookup, produce, schemas
+from magnetar.broker.session import authenticate, connect, consume, lists, lookup, produce, schemas, transactions
 from magnetar.broker.session.session import Serving
 from magnetar.wire.proto.pulsar_api_pb2 import BaseCommand
 
@@ -37,4 +37,11 @@ SERVED: Final[Mapping[int, Serving]] = {
     BaseCommand.GET_SCHEMA: Serving(cold=schemas.find_schema),
     BaseCommand.GET_OR_CREATE_SCHEMA: Serving(cold=schemas.adopt_schema),
     BaseCommand.CONSUMER_STATS: Serving(cold=consume.consumer_stats),
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: Serving(cold=transactions.tc_client_connect),
+    BaseCommand.NEW_TXN: Serving(cold=transactions.new_txn),
+    BaseCommand.ADD_PARTITION_TO_TXN: Serving(cold=transactions.add_partition_to_txn),
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: Serving(cold=transactions.add_subscription_to_txn),
+    BaseCommand.END_TXN: Serving(cold=transactions.end_txn),
+    BaseCommand.END_TXN_ON_PARTITION: Serving(cold=transactions.end_txn_on_partition),
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: Serving(cold=transactions.end_txn_on_subscription),
 }

@@ -46,7 +46,17 @@ _ENDED: Final = {Status.COMMITTING: Status.COMMITTED, Status.ABORTING: Status.AB
 
 
 class Transaction:
-    __slots__ = ("first", "id", "modified_ms", "owner", "partitions", "started_ms", "status", "subscriptions", "timeout_ms")
+    __slots__ = (
+        "first",
+        "id",
+        "modified_ms",
+        "owner",
+        "partitions",
+        "started_ms",
+        "status",
+        "subscriptions",
+        "timeout_ms",
+    )
 
     def __init__(self, txn_id: TxnId, timeout_ms: int, started_ms: int, owner: str) -> None:
         self.id = txn_id
@@ -91,7 +101,9 @@ class CoordinatorState:
 
     def new(self, timeout_ms: int, now_ms: int, owner: str = "") -> Record:
         if self.active >= self._active_max:
-            raise TooManyRequests(f"Coordinator {self.coordinator_id} has {self.active} transactions, which is its limit")
+            raise TooManyRequests(
+                f"Coordinator {self.coordinator_id} has {self.active} transactions, which is its limit"
+            )
         record = self._record(Record.NEW, self.last_id + 1, now_ms)
         record.timeout_ms = timeout_ms or DEFAULT_TIMEOUT_MS
         record.start_time = now_ms
@@ -112,9 +124,7 @@ class CoordinatorState:
         self.apply(record)
         return record
 
-    def add_subscriptions(
-        self, txn_id: TxnId, subscriptions: Iterable[tuple[str, str]], now_ms: int
-    ) -> Record | None:
+    def add_subscriptions(self, txn_id: TxnId, subscriptions: Iterable[tuple[str, str]], now_ms: int) -> Record | None:
         """Topic and subscription; None when all of them are registered already."""
         transaction = self.open(txn_id)
         new = [pair for pair in dict.fromkeys(subscriptions) if pair not in transaction.subscriptions]
@@ -136,7 +146,7 @@ class CoordinatorState:
             raise BadTransactionStatus(f"Transaction {txn_id} is {transaction.status.name}")
         record = self._record(Record.UPDATE, txn_id.least, now_ms)
         record.expected_status = Status.OPEN.value  # type: ignore[assignment]
-        record.new_status = (Status.COMMITTING if commit else Status.ABORTING).value  # type: ignore[assignment]
+        record.new_status = (Status.COMMITTING if commit else Status.ABORTING).value
         self.apply(record)
         return record
 
@@ -146,7 +156,7 @@ class CoordinatorState:
         if transaction.status not in _ENDING:
             raise BadTransactionStatus(f"Transaction {txn_id} is {transaction.status.name}")
         record = self._record(Record.UPDATE, txn_id.least, now_ms)
-        record.expected_status = transaction.status.value  # type: ignore[assignment]
+        record.expected_status = transaction.status.value
         record.new_status = _ENDED[transaction.status].value  # type: ignore[assignment]
         self.apply(record)
         return record

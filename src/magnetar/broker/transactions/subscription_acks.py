@@ -28,7 +28,9 @@ async def recover_pending_acks(topic: "Topic", managed_ledgers: ManagedLedgers, 
     """Bring back what waits on the subscriptions of a topic that loads, before anyone reads from them."""
     for subscription in list(topic.subscriptions.values()):
         if LOG_PROPERTY in subscription.cursor.user_properties:
-            await open_pending_acks(topic.name, subscription, managed_ledgers, tasks, topic.settings.pending_ack_records_max)
+            await open_pending_acks(
+                topic.name, subscription, managed_ledgers, tasks, topic.settings.pending_ack_records_max
+            )
 
 
 async def open_pending_acks(

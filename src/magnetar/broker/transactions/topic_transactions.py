@@ -46,6 +46,8 @@ class TopicTransactions:
         self._preparing = asyncio.Lock()
         # Transactions whose messages are taken without another question.
         self._admitted: dict[TxnId, None] = {}
+        # Why the coordinator refuses one, while what waited for its answer is refused.
+        self.refused: dict[TxnId, MagnetarError] = {}
         # What was appended and is not yet durable: the how manieth append, whose, and how it ends, if it does.
         self._on_the_way: deque[tuple[int, TxnId, bool | None]] = deque()
         self._ending: dict[TxnId, asyncio.Future[None]] = {}
@@ -95,6 +97,12 @@ class TopicTransactions:
 
     def admits(self, txn_id: TxnId) -> bool:
         return txn_id in self._admitted
+
+    def check_not_refused(self, txn_id: TxnId) -> None:
+        self.ended.check(txn_id)
+        error = self.refused.get(txn_id)
+        if error is not None:
+            raise error
 
     async def admit(self, txn_id: TxnId) -> None:
         """Its coordinator says that it is open: take its messages from now on. The first one makes the cursor."""

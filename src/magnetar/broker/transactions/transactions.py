@@ -24,8 +24,8 @@ from magnetar.config.broker import BrokerSettings
 from magnetar.errors import (
     MagnetarError,
     NotAuthorized,
-    NotSupported,
     NoTransactionCoordinator,
+    NotSupported,
     SubscriptionNotFound,
 )
 from magnetar.names import TopicName
@@ -164,19 +164,25 @@ class Transactions:
 
     async def end_on_partition(self, topic: str, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         async with self._turns:
-            loaded = await self._topics.load(TopicName.parse(topic), create=False)
-            await loaded.transactions.end(txn_id, commit=commit)
+            await self.end_here(topic, txn_id, commit=commit)
 
     async def end_on_subscription(
         self, topic: str, subscription: str, txn_id: TxnId, *, commit: bool, low_watermark: int
     ) -> None:
         async with self._turns:
-            loaded = await self._topics.load(TopicName.parse(topic), create=False)
-            found = loaded.subscriptions.get(subscription)
-            if found is None:
-                raise SubscriptionNotFound(f"Topic {topic} has no subscription '{subscription}'")
-            if found.pending_acks is not None:
-                await found.pending_acks.end(txn_id, commit=commit)
+            await self.end_here(topic, txn_id, subscription=subscription, commit=commit)
+
+    async def end_here(self, topic: str, txn_id: TxnId, *, commit: bool, subscription: str | None = None) -> None:
+        """End a transaction on a topic or a subscription of this broker. ServiceNotReady when another serves it."""
+        loaded = await self._topics.load(TopicName.parse(topic), create=False)
+        if subscription is None:
+            await loaded.transactions.end(txn_id, commit=commit)
+            return
+        found = loaded.subscriptions.get(subscription)
+        if found is None:
+            raise SubscriptionNotFound(f"Topic {topic} has no subscription '{subscription}'")
+        if found.pending_acks is not None:
+            await found.pending_acks.end(txn_id, commit=commit)
 
     # --- inside -----------------------------------------------------------------------------------
 
