@@ -78,6 +78,7 @@ class Subscription:
         self._managed_ledger = managed_ledger
         self._parts = parts
         self._partition = partition
+        self.pump.filters = parts.memory.filters.chosen(parts.settings.entry_filter_names)
         self._closed = False
         # While the cursor is being moved nobody may join: they would read from the old place.
         self._resetting = 0
@@ -128,6 +129,7 @@ class Subscription:
     def apply_limits(self) -> None:
         """The topic's settings have changed: their limits hold for the consumers that are here, too."""
         settings = self._parts.settings
+        self.pump.filters = self._parts.memory.filters.chosen(settings.entry_filter_names)
         for consumer in self.consumers:
             consumer.unacked_max = settings.unacked_messages_per_consumer_max
         if isinstance(self.dispatcher, SharedDispatcher | KeySharedDispatcher):
@@ -227,10 +229,10 @@ class Subscription:
             self.disconnect_consumers()
             self.pump.start_over()
             await self.pump.buckets.delete_all()
-            await self.cursor.reset(position)
-            if ack_set and self._managed_ledger.ledgers.contains(position):
             if self.pending_acks is not None:
                 await self.pending_acks.shorten()
+            await self.cursor.reset(position)
+            if ack_set and self._managed_ledger.ledgers.contains(position):
                 self.cursor.ack(position, ack_set)
                 await self.cursor.flush()
         finally:
@@ -270,10 +272,10 @@ class Subscription:
         self.disconnect_consumers()
         self.pump.start_over()
         await self.pump.buckets.delete_all()
-
-    def is_left_over(self, grace_ms: int) -> bool:
         if self.pending_acks is not None:
             await self.pending_acks.delete()
+
+    def is_left_over(self, grace_ms: int) -> bool:
         """Whether this is a reader's, and nobody has come back to it for so long."""
         if self.cursor.is_durable or self.consumers or self._resetting:
             return False
@@ -304,10 +306,10 @@ class Subscription:
         self._closed = True
         self.pump.close()
         self.disconnect_consumers()
-        await self.cursor.close()
-
         if self.pending_acks is not None:
             await self.pending_acks.close()
+        await self.cursor.close()
+
     # --- notices ----------------------------------------------------------------------------------
 
     def wake(self) -> None:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from magnetar.broker.dispatch.entry_filters import entry_filters
 from magnetar.broker.dispatch.parts import DispatchMemory
 from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.namespaces import Namespaces
@@ -26,8 +27,8 @@ from magnetar.broker.topic import Topic
 from magnetar.broker.topic_directory import TopicDirectory
 from magnetar.broker.topic_list import ListMode, is_system_topic
 from magnetar.broker.topic_watches import TopicWatches
-from magnetar.config.broker import BrokerSettings
 from magnetar.broker.transactions.subscription_acks import recover_pending_acks
+from magnetar.config.broker import BrokerSettings
 from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicBusy, TopicExists, TopicNotFound
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.store import MetadataStore
@@ -57,7 +58,8 @@ class Topics:
         self.policies = policies or Policies(store, settings, managed_ledgers.settings)
         self.directory = TopicDirectory(namespaces, managed_ledgers, settings, self.policies)
         self.watches = TopicWatches(store, tasks, read=self.visible_names, exists=self.directory.exists)
-        self.dispatch = DispatchMemory()
+        self.dispatch = DispatchMemory(filters=entry_filters(settings))
+        self.policies.check_filters = self.dispatch.filters.check
         self.groups = ResourceGroups(store, tasks, self.loaded)
         self._loaded: dict[TopicName, Topic] = {}
         self._in_memory: dict[TopicName, NonPersistentTopic] = {}
@@ -291,9 +293,9 @@ class Topics:
         managed_ledger = await self.managed_ledgers.open(name.persistence_name, topic, settings=storage)
         try:
             await topic.attach(managed_ledger, deduplicate=policies.deduplication_enabled)
+            await recover_pending_acks(topic, self.managed_ledgers, self._tasks)
             if self._closing:
                 raise ServiceNotReady("The broker is stopping; look the topic up again")
-            await recover_pending_acks(topic, self.managed_ledgers, self._tasks)
             await self.check_served(name)
         except BaseException:
             await managed_ledger.close()

@@ -175,4 +175,17 @@ POLICY_KEYS: Final[tuple[Key, ...]] = rows(
         Flag(),
         "A topic with a schema takes no producer without one.",
     ),
+    (
+        "broker.entry_filter_classes",
+        "entry_filter_classes",
+        TextList(),
+        "Entry filters of this broker, each NAME=package.module:Class, installed beside it; policies choose by name.",
+    ),
+    ("entryFilterNames", "entry_filter_names", TextList(), "Entry filters that hold where no policy chooses others."),
+    (
+        "allowOverrideEntryFilters",
+        "entry_filters_overridable",
+        Flag(),
+        "Policies of namespaces and topics may choose entry filters; without it only entryFilterNames hold.",
+    ),
 )

@@ -140,6 +140,7 @@ def broker_policies(settings: BrokerSettings, storage: ManagedLedgerSettings) ->
             settings.delayed_delivery_enabled, settings.delayed_delivery_tick_ms, settings.delayed_delivery_delay_max_ms
         ),
         pause_until_acks_persist=settings.pause_until_acks_persist,
+        entry_filters=settings.entry_filter_names,
         subscription_types=settings.subscription_types,
         topic_creation=TopicCreation(
             settings.allow_auto_topic_creation,

@@ -14,7 +14,7 @@ import contextlib
 import copy
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from magnetar.broker.policies.effective import (
@@ -24,7 +24,7 @@ from magnetar.broker.policies.effective import (
     namespace_policies,
     topic_policies,
 )
-from magnetar.broker.policies.fields import NAMESPACE_FIELDS, TOPIC_FIELDS, check_namespace, check_topic
+from magnetar.broker.policies.fields import NAMESPACE_FIELDS, TOPIC_FIELDS, OfTopic, check_namespace, check_topic
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.errors import BadSetting, DamagedRecord, NoRecord, TopicNotFound
@@ -55,6 +55,8 @@ class Policies:
         self._namespaces.on_changed(self._on_namespace_changed)
         self._topics.on_changed(self._on_topic_changed)
         self._listeners: list[Listener] = []
+        # Refuses names of entry filters that the broker does not have; whoever loads them sets it.
+        self.check_filters: Callable[[Sequence[str]], None] | None = None
 
     # --- what holds ---------------------------------------------------------------------------------
 
@@ -105,6 +107,7 @@ class Policies:
             following = copy.deepcopy(record)
             change(following)
             check_namespace(following)
+            self._check_filters(record, following)
             return following
 
         await self._namespaces.update(namespace.policies_path, changed)
@@ -130,6 +133,7 @@ class Policies:
             policies = following.setdefault(level, {})
             change(policies)
             check_topic(policies)
+            self._check_filters(_level(record or {}, level), policies)
             return following
 
         await self._topics.update(topic_policies_path(topic), changed)
@@ -154,6 +158,12 @@ class Policies:
         if kept is None:
             raise _no_namespace(namespace)
         return kept
+
+    def _check_filters(self, before: Json, after: Json) -> None:
+        """Names that are set now must be known; what another broker set before is left alone."""
+        field = OfTopic.ENTRY_FILTERS
+        if self.check_filters is not None and after.get(field.name) != before.get(field.name):
+            self.check_filters(field.of(after) or ())
 
     def _degraded(self, path: str, error: Exception) -> TopicPolicies:
         damage = f"The record {path} cannot be used: {error}"

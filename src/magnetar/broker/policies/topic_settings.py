@@ -35,6 +35,9 @@ def topic_settings(settings: BrokerSettings, policies: TopicPolicies) -> BrokerS
         subscription_types=policies.subscription_types,
         encryption_required=policies.encryption_required,
         pause_until_acks_persist=policies.pause_until_acks_persist,
+        entry_filter_names=(
+            policies.entry_filters if settings.entry_filters_overridable else settings.entry_filter_names
+        ),
         topic_publish_messages_per_s=max(0, policies.publish_rate.messages),
         topic_publish_bytes_per_s=max(0, policies.publish_rate.bytes),
         subscribes_per_consumer=max(0, policies.subscribe_rate.subscribes),
