@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from magnetar.spark.options import SourceOptions
 from magnetar.spark.read_counts import ReadCounts, totals
+from magnetar.spark.reader import PushedReader
 from magnetar.spark.source import PulsarDataSource
 from magnetar.spark.stream_reader import PulsarStreamReader
 
@@ -42,8 +43,9 @@ def schema_of(source: PulsarDataSource) -> StructType:
 
 
 def read_batch(options: Options, filters: Iterable[Filter] = ()) -> Read:
-    source = PulsarDataSource(dict(options))
+    source = PulsarDataSource({"filterPushDown": "true", **options})
     reader = source.reader(schema_of(source))
+    assert isinstance(reader, PushedReader)
     counted = _Counted()
     list(reader.pushFilters(list(filters)))
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]

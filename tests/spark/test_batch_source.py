@@ -102,7 +102,8 @@ def test_filters_narrow_what_is_read(
     spark: SparkSession, standalone: StandaloneProcess, client: Client, topic: str
 ) -> None:
     publish(client, topic, 1_000)
-    frame = read(spark, standalone, topic, metadata="all", minPartitions=8, messagesPerTaskMin=10)
+    many = {"metadata": "all", "minPartitions": 8, "messagesPerTaskMin": 10}
+    frame = read(spark, standalone, topic, filterPushDown=True, **many)
     narrow = frame.where("__index >= 100 and __index < 110")
     assert narrow.rdd.getNumPartitions() == 1
     assert numbers(narrow) == list(range(100, 110))
@@ -110,3 +111,7 @@ def test_filters_narrow_what_is_read(
     recent = frame.where("__publishTime > timestamp'2020-01-01'")
     assert recent.count() == 1_000
     assert frame.where("__publishTime > timestamp'2100-01-01'").rdd.getNumPartitions() == 1
+    # Without push-down every row is read and filtered by Spark, and what one query asked never reaches another.
+    shared = read(spark, standalone, topic, **many)
+    assert numbers(shared.where("__index >= 100 and __index < 110")) == list(range(100, 110))
+    assert shared.count() == 1_000

@@ -103,9 +103,13 @@ class SourceOptions:
     schema_type: str | None = None
     way: Way = Way.AUTO
     read_bytes_per_s_max: int | None = None
-    # What of a stream is wanted; a batch is told by its filters as well.
+    # Whether a batch is told of its filters: off, because Spark 4.3 shares what one query pushed with the next.
+    filter_push_down: bool = False
+    # What is wanted; a batch may be told by its filters as well.
     partitions: frozenset[int] | None = None
     keys: frozenset[bytes] | None = None
+    # The topic's archive, to be read with what is behind it.
+    history: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +237,10 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         schema_type=given.take("schemaType"),
         way=given.choice("read.via", Way, Way.AUTO),
         read_bytes_per_s_max=given.size("readBytesPerSecond"),
+        filter_push_down=given.flag("filterPushDown", False),
         partitions=given.numbers("partitions"),
         keys=given.keys("keys"),
+        history=given.take("history"),
     )
     given.take("admin.url")
     given.end()

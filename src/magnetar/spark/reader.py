@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topics read as a batch: `spark.read.format("pulsar")`.
 
-Made in Spark's planner, pickled to its workers; holds options only. Filters on partition, number, publish time and key
-narrow what is read; Spark applies all of them again, except that on the partition, which is exact.
+Made in Spark's planner, pickled to its workers; holds options only. Pushed filters on partition, number, publish time
+and key narrow what is read; Spark applies all of them again, except that on the partition, which is exact.
 Carries.
 """
 
@@ -40,12 +40,6 @@ class PulsarReader(DataSourceReader):
         self._info = info
         self._conditions = Conditions()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for one in filters:
-            self._conditions, is_exact = self._conditions.narrowed(one)
-            if not is_exact:
-                yield one
-
     def partitions(self) -> Sequence[RangePartition]:
         return [RangePartition(span) for span in self.plan()]
 
@@ -82,6 +76,16 @@ class PulsarReader(DataSourceReader):
         if keys is not None:
             options = replace(options, keys=keys if options.keys is None else options.keys & keys)
         return RangeReader(options, self._columns, self._info, partition.span).batches()
+
+
+class PushedReader(PulsarReader):
+    """With filters pushed down: for a frame that one query uses once (docs/decisions/0173)."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for one in filters:
+            self._conditions, is_exact = self._conditions.narrowed(one)
+            if not is_exact:
+                yield one
 
 
 def _order(offset: Offset) -> tuple[int, int, int]:

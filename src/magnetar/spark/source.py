@@ -13,10 +13,11 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 
 from magnetar.client.schema_info import BYTES_INFO, SchemaInfo, SchemaType
 from magnetar.errors import BadSetting
+from magnetar.spark.archive.history import HistoryReader, PushedHistoryReader
 from magnetar.spark.cluster import cluster
 from magnetar.spark.columns import columns_of
 from magnetar.spark.options import SourceOptions, sink_options, source_options
-from magnetar.spark.reader import PulsarReader
+from magnetar.spark.reader import PulsarReader, PushedReader
 from magnetar.spark.stream_reader import PulsarStreamReader
 from magnetar.spark.stream_writer import PulsarStreamWriter
 from magnetar.spark.values import sides_of
@@ -37,13 +38,19 @@ class PulsarDataSource(DataSource):
         info = topic_schema(options)
         return columns_of(sides_of(info) or info, options.metadata, options.bad_rows, options.columns)
 
-    def reader(self, schema: spark.StructType) -> PulsarReader:
+    def reader(self, schema: spark.StructType) -> PulsarReader | HistoryReader:
         options = self._source(streaming=False)
         _refuse_keys_without_column(options, schema)
-        return PulsarReader(options, schema, topic_schema(options))
+        if options.history is not None:
+            history = PushedHistoryReader if options.filter_push_down else HistoryReader
+            return history(options, schema, topic_schema(options))
+        kind = PushedReader if options.filter_push_down else PulsarReader
+        return kind(options, schema, topic_schema(options))
 
     def streamReader(self, schema: spark.StructType) -> PulsarStreamReader:
         options = self._source(streaming=True)
+        if options.history is not None:
+            raise BadSetting("option history is for batch reads; a stream reads what is in the topic")
         _refuse_keys_without_column(options, schema)
         return PulsarStreamReader(options, schema, topic_schema(options))
 
