@@ -78,6 +78,7 @@ class Subscription:
         self._managed_ledger = managed_ledger
         self._parts = parts
         self._partition = partition
+        self.pump.filters = parts.memory.filters.chosen(parts.settings.entry_filter_names)
         self._closed = False
         # While the cursor is being moved nobody may join: they would read from the old place.
         self._resetting = 0
@@ -128,6 +129,7 @@ class Subscription:
     def apply_limits(self) -> None:
         """The topic's settings have changed: their limits hold for the consumers that are here, too."""
         settings = self._parts.settings
+        self.pump.filters = self._parts.memory.filters.chosen(settings.entry_filter_names)
         for consumer in self.consumers:
             consumer.unacked_max = settings.unacked_messages_per_consumer_max
         if isinstance(self.dispatcher, SharedDispatcher | KeySharedDispatcher):

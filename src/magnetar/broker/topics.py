@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from magnetar.broker.dispatch.entry_filters import entry_filters
 from magnetar.broker.dispatch.parts import DispatchMemory
 from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.namespaces import Namespaces
@@ -57,7 +58,8 @@ class Topics:
         self.policies = policies or Policies(store, settings, managed_ledgers.settings)
         self.directory = TopicDirectory(namespaces, managed_ledgers, settings, self.policies)
         self.watches = TopicWatches(store, tasks, read=self.visible_names, exists=self.directory.exists)
-        self.dispatch = DispatchMemory()
+        self.dispatch = DispatchMemory(filters=entry_filters(settings))
+        self.policies.check_filters = self.dispatch.filters.check
         self.groups = ResourceGroups(store, tasks, self.loaded)
         self._loaded: dict[TopicName, Topic] = {}
         self._in_memory: dict[TopicName, NonPersistentTopic] = {}

@@ -155,4 +155,8 @@ class BrokerSettings:
     delayed_segment_entries_max: int = 5_000
     delayed_buckets_max: int = 50
     entry_filter_reschedule_ms: int = 1_000
+    # NAME=package.module:Class, the filters that there are; the names that hold; whether policies may choose others.
+    entry_filter_classes: tuple[str, ...] = ()
+    entry_filter_names: tuple[str, ...] = ()
+    entry_filters_overridable: bool = False
     liveness_check_interval_ms: int = 5_000

@@ -7,6 +7,7 @@ Decides.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from magnetar.broker.dispatch.entry_filters import EntryFilters
 from magnetar.broker.entry_facts import FactsTable
 from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.config.broker import BrokerSettings
@@ -16,9 +17,10 @@ from magnetar.runtime.tasks import Tasks
 
 @dataclass(slots=True)
 class DispatchMemory:
-    """One per broker: facts of entries, and counts for the metrics."""
+    """One per broker: facts of entries, the operator's filters, and counts for the metrics."""
 
     facts: FactsTable = field(default_factory=FactsTable)
+    filters: EntryFilters = field(default_factory=EntryFilters)
     # Times that the liveness check found a subscription that could send and did not; each was woken.
     stuck_woken: int = 0
     # Reads that did not come back in time and were given up.
