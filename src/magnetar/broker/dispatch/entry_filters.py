@@ -40,7 +40,7 @@ class EntryFilters:
             name = name.strip()
             if not equals or not name or name in loaded:
                 raise CannotStart(
-                    f"broker.entry_filter_classes: {described!r} is not NAME=package.module:Class with a name of its own"
+                    f"broker.entry_filter_classes: {described!r} is not NAME=package.module:Class, each name once"
                 )
             loaded[name] = _made(name, path.strip())
         return EntryFilters(loaded)
