@@ -49,6 +49,11 @@ $(VENV)/.spark: $(VENV)/.test requirements/spark.txt
 	@$(BIN)/python -m tools.java
 	@touch $@
 
+$(VENV)/.bench: $(VENV)/.test requirements/bench.txt
+	@echo "installing what draws plots"
+	@$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
+	@touch $@
+
 # The compiled twins of the hottest loops; everything works without them. Under CI they must build.
 $(VENV)/.compiled: $(VENV)/.test native/_runs.pyx native/crc32c.h tools/compile.py
 	@$(BIN)/python -m tools.compile || [ "$$CI" != true ]
@@ -65,7 +70,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench bench-peers bench-page features
 test: $(VENV)/.spark $(VENV)/.compiled ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
@@ -144,8 +149,14 @@ spark-faults: $(VENV)/.spark ## kill -9 at every place of a micro-batch; half an
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
-bench: $(VENV)/.compiled ## Measure; results go to .results/bench.
+bench: $(VENV)/.compiled ## Measure; results go to .results/bench. ARGS=--quick takes minutes, --full an hour.
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(VENV)/.compiled ## Measure beside Apache Pulsar, load by load in turn; Maven fetches it, Java 17 runs it.
+	@$(BIN)/python -m benchmarks --peers $(ARGS)
+
+bench-page: $(VENV)/.bench ## Write docs/performance.md and its plots from the last measurements.
+	@$(BIN)/python -m benchmarks.report --plots
 
 features: $(VENV)/.test ## Write docs/compatibility.md from the last results.
 	@$(BIN)/python -m tools.features
@@ -161,6 +172,7 @@ lock: $(VENV)/.test ## Compile requirements/*.in to locked versions with hashes;
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -o requirements/run.txt requirements/run.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -o requirements/test.txt requirements/test.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -o requirements/spark.txt requirements/spark.in
+	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -c requirements/spark.txt -o requirements/bench.txt requirements/bench.in
 
 hooks: $(VENV)/.test ## Let git run the quick checks before each commit.
 	@$(BIN)/pre-commit install
