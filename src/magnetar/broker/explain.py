@@ -30,6 +30,7 @@ class Reason(Enum):
     DELAYED = "delayed"
     RATE_LIMIT = "rate-limit"
     FAILOVER_PAUSE = "failover-pause"
+    OPEN_TRANSACTION = "open-transaction"
     READING = "reading"
     DELIVERING = "delivering"
 
@@ -47,6 +48,7 @@ def explain(subscription: Subscription) -> Explanation:
     return (
         _why_nobody(subscription, position)
         or _why_nothing_to_send(subscription, position)
+        or _why_transaction(subscription, position)
         or _why_no_room(subscription, position)
         or _why_not_now(subscription, position)
     )
@@ -136,6 +138,18 @@ def _why_consumers_have_no_room(consumers: list[Consumer], position: Position | 
     return Explanation(
         Reason.NOT_READING,
         f"{_names(free)} does not read from its connection; {_next(position)} comes next.",
+        position,
+    )
+
+
+def _why_transaction(subscription: Subscription, position: Position | None) -> Explanation | None:
+    buffer = subscription.pump.buffer
+    if position is None or buffer.oldest is None or not buffer.hides(position):
+        return None
+    return Explanation(
+        Reason.OPEN_TRANSACTION,
+        f"Message {_id(position)} is waiting for transaction {buffer.oldest}, whose first message is "
+        f"{_id(buffer.open[buffer.oldest])}; {len(buffer.open)} transactions are open on the topic.",
         position,
     )
 

@@ -23,6 +23,7 @@ from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.compaction.horizon import COMPACTION_CURSOR, LEDGER_PROPERTY, Horizon, horizon_of
 from magnetar.broker.compaction.keys import LatestKeys
 from magnetar.broker.compaction.messages import messages_of, without
+from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import MagnetarError, NotSupported
 from magnetar.ids import EARLIEST, MessageId, Position
@@ -75,6 +76,8 @@ class TopicCompaction:
         self._clock = clock
         self._ledger: CompactedLedger | None = None
         self._opening = asyncio.Lock()
+        # What of the topic readers may see.
+        self.buffer = TransactionBuffer()
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
@@ -156,7 +159,9 @@ class TopicCompaction:
         self.horizon = horizon_of(cursor)
         await self._delete_left_over(cursor)
         through = self._managed_ledger.last_confirmed
-        if through.entry_id < 0 or self.is_complete:
+        if self.buffer.through is not None:
+            through = min(through, self.buffer.through)
+        if through.entry_id < 0 or (self.horizon is not None and through <= self.horizon.last):
             return
         settings = self._settings
         keys = LatestKeys(
@@ -247,7 +252,8 @@ class TopicCompaction:
             for entry in entries:
                 if entry.position > through:
                     return
-                yield entry
+                if not self.buffer.has_aborted(entry):
+                    yield entry
             position = Position(entries[-1].ledger_id, entries[-1].entry_id + 1)
             # Entries may all come from memory: others must have their turn.
             await asyncio.sleep(0)

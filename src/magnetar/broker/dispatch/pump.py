@@ -22,6 +22,7 @@ from magnetar.broker.dispatch.dispatcher import Dispatcher
 from magnetar.broker.dispatch.hooks import DispatchLimit, EntryFilter
 from magnetar.broker.dispatch.parts import DispatchParts
 from magnetar.broker.dispatch.sieve import Sieve
+from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.errors import MagnetarError, OwnerClosed
 from magnetar.ids import Position
 from magnetar.managed_ledger.cursor import Cursor
@@ -88,6 +89,11 @@ class Pump:
     @property
     def is_reading(self) -> bool:
         return self._reading_since_s is not None
+
+    @property
+    def buffer(self) -> TransactionBuffer:
+        """What of the topic readers may see."""
+        return self._parts.buffer
 
     @property
     def is_held(self) -> bool:

@@ -17,6 +17,7 @@ from magnetar.broker.session.transactions import ack_in_transaction
 from magnetar.broker.stored_message import last_batch_index
 from magnetar.broker.subscription import KeySharing, Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
+from magnetar.broker.transactions.last_visible import last_visible
 from magnetar.errors import (
     BadCommand,
     ConsumerNotFound,
@@ -248,9 +249,9 @@ async def last_message_id(session: Session, request: pb.CommandGetLastMessageId)
             last = Position(-1, -1) if entry is None else entry.position
             batch_index = -1 if entry is None else last_batch_index(entry)
     elif last.entry_id >= 0:
-        entries = await managed_ledger.read(last, entries_max=1, bytes_max=1)
-        if entries:
-            batch_index = last_batch_index(entries[0])
+        entry = await last_visible(opened.topic)
+        last = Position(-1, -1) if entry is None else entry.position
+        batch_index = -1 if entry is None else last_batch_index(entry)
     answer = pb.CommandGetLastMessageIdResponse(request_id=request.request_id)
     _write_position(answer.last_message_id, last)
     answer.last_message_id.partition = opened.topic.name.partition_index

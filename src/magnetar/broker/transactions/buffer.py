@@ -13,8 +13,10 @@ Decides.
 from collections.abc import Mapping
 from typing import Final
 
+from magnetar.broker.transactions.marker import read_in_transaction
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.ids import Position
+from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.ledger_list import LedgerList
 
 _OPEN: Final = "open"
@@ -53,6 +55,13 @@ class TransactionBuffer:
 
     def is_aborted(self, txn_id: TxnId) -> bool:
         return txn_id in self.aborted
+
+    def has_aborted(self, entry: Entry) -> bool:
+        """Whether a stored entry was sent in an aborted transaction."""
+        if not self.aborted:
+            return False
+        found = read_in_transaction(entry)
+        return found is not None and found.commit is None and found.txn_id in self.aborted
 
     @property
     def oldest(self) -> TxnId | None:

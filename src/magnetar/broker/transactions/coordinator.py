@@ -22,7 +22,6 @@ from magnetar.errors import (
     NoTransactionCoordinator,
     SubscriptionNotFound,
     TopicNotFound,
-    TransactionNotFound,
 )
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.runtime.clock import WallClock
@@ -98,7 +97,7 @@ class Coordinator:
             raise
         coordinator = Coordinator(state, log, participants, settings, clock, tasks)
         for transaction in state.transactions():
-            if transaction.status.name.endswith("ING"):
+            if transaction.is_ending:
                 coordinator._start_ending(transaction)
         return coordinator
 
@@ -262,14 +261,3 @@ class Coordinator:
     def _check_open(self) -> None:
         if self.is_closed:
             raise NoTransactionCoordinator(f"Coordinator {self.coordinator_id} is not served here now")
-
-
-def knows_open(coordinator: Coordinator, txn_id: TxnId) -> bool:
-    """Whether this transaction may still do something."""
-    if coordinator.is_closed:
-        return False
-    try:
-        coordinator.state.open(txn_id)
-    except (MagnetarError, TransactionNotFound):
-        return False
-    return True

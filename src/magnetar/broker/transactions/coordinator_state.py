@@ -72,7 +72,11 @@ class Transaction:
 
     @property
     def is_active(self) -> bool:
-        return self.status is Status.OPEN or self.status in _ENDING
+        return self.status is Status.OPEN or self.is_ending
+
+    @property
+    def is_ending(self) -> bool:
+        return self.status in _ENDING
 
     @property
     def is_commit(self) -> bool:

@@ -31,7 +31,7 @@ class RecordLog:
     def __init__(self, name: str) -> None:
         self.name = name
         # Told once, when the log takes no more.
-        self.on_failed: Callable[[MagnetarError], None] | None = None
+        self.on_failed: Callable[[MagnetarError], object] | None = None
         self.ledger: ManagedLedger
         self.cursor: Cursor
         self._failure: MagnetarError | None = None

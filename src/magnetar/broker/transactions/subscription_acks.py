@@ -27,7 +27,7 @@ LOG_PROPERTY: Final = f"{INTERNAL_PREFIX}transactions"
 async def recover_pending_acks(topic: "Topic", managed_ledgers: ManagedLedgers, tasks: Tasks) -> None:
     """Bring back what waits on the subscriptions of a topic that loads, before anyone reads from them."""
     for subscription in list(topic.subscriptions.values()):
-        if LOG_PROPERTY in subscription.cursor.user_properties:
+        if has_pending_acks(subscription):
             await open_pending_acks(
                 topic.name, subscription, managed_ledgers, tasks, topic.settings.pending_ack_records_max
             )
@@ -55,9 +55,22 @@ async def open_pending_acks(
             on_committed=lambda claims, cumulative: apply_commit(subscription, claims, cumulative),
             on_aborted=lambda claims, cumulative: apply_abort(subscription, claims, cumulative),
         )
+        opened.log.on_failed = lambda _error: tasks.start(_give_up(subscription, opened), f"{opened.log.name}: give up")
         subscription.pending_acks = opened
         subscription.pump.sieve.pending = opened.acks
         return opened
+
+
+def has_pending_acks(subscription: "Subscription") -> bool:
+    """Whether a transaction ever touched the subscription."""
+    return LOG_PROPERTY in subscription.cursor.user_properties
+
+
+async def _give_up(subscription: "Subscription", failed: PendingAckLog) -> None:
+    """Its log takes no more. Whoever needs it next opens it anew; until then nothing that is claimed goes out."""
+    await failed.log.close()
+    if subscription.pending_acks is failed:
+        subscription.pending_acks = None
 
 
 def apply_commit(subscription: "Subscription", claims: list[Claim], cumulative: Claim | None) -> None:

@@ -61,6 +61,7 @@ class TopicTransactions:
     async def open(topic: "Topic", managed_ledger: ManagedLedger, parts: "DispatchParts") -> "TopicTransactions":
         """Come to the state that the last owner left, before the topic serves anyone."""
         transactions = TopicTransactions(topic, managed_ledger, parts)
+        topic.compaction.buffer = parts.buffer
         cursor = transactions._cursor = managed_ledger.cursors.get(CURSOR)
         if cursor is not None:
             transactions.buffer.restore(cursor.properties)

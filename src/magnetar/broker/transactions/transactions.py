@@ -18,7 +18,7 @@ from magnetar.broker.topic import Topic
 from magnetar.broker.topics import Topics
 from magnetar.broker.transactions.coordinator import LOG_NAME, Coordinator
 from magnetar.broker.transactions.pending_ack_log import PendingAckLog
-from magnetar.broker.transactions.subscription_acks import open_pending_acks
+from magnetar.broker.transactions.subscription_acks import has_pending_acks, open_pending_acks
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import (
@@ -146,19 +146,17 @@ class Transactions:
         """Where acknowledgements in this transaction go; noted at its coordinator. Refused when it is not open."""
         coordinator = await self.of(txn_id)
         await coordinator.add_subscriptions(txn_id, [(str(topic.name), subscription.name)])
-        opened = subscription.pending_acks
-        if opened is None:
-            opened = await open_pending_acks(
-                topic.name,
-                subscription,
-                self._topics.managed_ledgers,
-                self._tasks,
-                topic.settings.pending_ack_records_max,
-            )
+        opened = await self._pending_acks(topic, subscription)
         if coordinator.is_closed:
             raise NoTransactionCoordinator(f"Transaction coordinator {txn_id.most} has moved")
         coordinator.state.open(txn_id)
         return opened
+
+    async def _pending_acks(self, topic: Topic, subscription: Subscription) -> PendingAckLog:
+        if subscription.pending_acks is not None:
+            return subscription.pending_acks
+        records_max = topic.settings.pending_ack_records_max
+        return await open_pending_acks(topic.name, subscription, self._topics.managed_ledgers, self._tasks, records_max)
 
     # --- participants -----------------------------------------------------------------------------
 
@@ -181,8 +179,8 @@ class Transactions:
         found = loaded.subscriptions.get(subscription)
         if found is None:
             raise SubscriptionNotFound(f"Topic {topic} has no subscription '{subscription}'")
-        if found.pending_acks is not None:
-            await found.pending_acks.end(txn_id, commit=commit)
+        if has_pending_acks(found):
+            await (await self._pending_acks(loaded, found)).end(txn_id, commit=commit)
 
     # --- inside -----------------------------------------------------------------------------------
 
