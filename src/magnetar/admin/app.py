@@ -38,19 +38,23 @@ from magnetar.admin import (
     topic_policies,
     topics,
 )
+from magnetar.admin.ages import Ages
 from magnetar.admin.answers import refusal_of, refused
 from magnetar.admin.at_owner import AnsweredElsewhereError, at_owner
 from magnetar.admin.counting import counted_in
 from magnetar.admin.door import let_in
 from magnetar.admin.known_paths import unserved_feature
+from magnetar.admin.metrics import Scrapes
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.rates import Rates
 from magnetar.admin.records import Records
 from magnetar.broker.broker import Broker
+from magnetar.broker.ownership.usage import UsageMeter
 from magnetar.broker.policies.policies import Policies
 from magnetar.config.admin import AdminSettings
 from magnetar.errors import MagnetarError
 from magnetar.runtime.clock import WallClock
+from magnetar.runtime.host import read_host
 from magnetar.runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -90,7 +94,8 @@ def build(
     metrics: Metrics,
     settings: AdminSettings,
 ) -> tuple[FastAPI, AdminParts]:
-    parts = AdminParts(broker, records, policies, clock, metrics, settings, Rates())
+    usage = UsageMeter() if broker.cluster is None else broker.cluster.reports.usage
+    parts = AdminParts(broker, records, policies, clock, metrics, settings, Rates(), Ages(), Scrapes(), usage)
     app = new_app()
     app.state.parts = parts
     return app, parts
@@ -123,6 +128,14 @@ async def watch_rates(parts: AdminParts) -> None:
     while True:
         parts.rates.look(await counted_in(parts), parts.clock.now_ms())
         await asyncio.sleep(parts.settings.rates_interval_s)
+
+
+async def watch_ages(parts: AdminParts) -> None:
+    while True:
+        if parts.broker.cluster is None:
+            parts.usage.look(read_host(), asyncio.get_running_loop().time())
+        await parts.ages.look(parts.broker.topics.loaded())
+        await asyncio.sleep(parts.settings.ages_interval_s)
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:

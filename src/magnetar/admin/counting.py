@@ -15,7 +15,9 @@ _TOPICS_PER_SLICE = 50
 
 
 async def counted_in(parts: AdminParts) -> list[Counted]:
-    counted: list[Counted] = []
+    cache = parts.broker.topics.managed_ledgers.cache
+    # The entry cache counts too: hits as messages, misses as what was dropped.
+    counted = [Counted(cache, cache.hits, cache.evicted_bytes, dropped=cache.misses)]
     topics: list[ServedTopic] = [*parts.broker.topics.loaded(), *parts.broker.topics.in_memory()]
     async for topic in sliced(topics, _TOPICS_PER_SLICE):
         counted.append(Counted(topic, topic.messages_in, topic.bytes_in))

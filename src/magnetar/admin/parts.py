@@ -5,20 +5,25 @@ Decides.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 from starlette.convertors import Convertor, register_url_convertor
 
+from magnetar.admin.ages import Ages
 from magnetar.admin.names_asked import DOMAIN_PATTERN, decoded_namespace, decoded_topic
 from magnetar.admin.rates import Rates
 from magnetar.admin.records import Records
 from magnetar.broker.broker import Broker
+from magnetar.broker.ownership.usage import UsageMeter
 from magnetar.broker.policies.policies import Policies
 from magnetar.config.admin import AdminSettings
 from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.metrics import Metrics
+
+if TYPE_CHECKING:
+    from magnetar.admin.metrics import Scrapes
 
 
 class _Domain(Convertor[str]):
@@ -45,6 +50,9 @@ class AdminParts:
     metrics: Metrics
     settings: AdminSettings
     rates: Rates
+    ages: Ages
+    scrapes: "Scrapes"
+    usage: UsageMeter
 
     @property
     def cluster(self) -> str:

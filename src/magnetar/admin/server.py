@@ -114,5 +114,6 @@ class AdminServer:
             await server.start(https_listener, self._broker.tls.context)
         self._http = server
         self._tasks.start(module.watch_rates(parts), "admin: rates")
+        self._tasks.start(module.watch_ages(parts), "admin: ages")
         self.is_serving.set()
         _log.info("administration is served on %s", parts.web_url)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from magnetar.admin.metric_tables import DELAYED_BYTES
 from magnetar.admin.rates import Rates
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
@@ -64,8 +65,7 @@ _SUMMED: Final = (
 )
 
 
-# What one delayed message takes in memory, and one hole of a saved cursor on disk: estimates.
-_DELAYED_BYTES: Final = 120
+# What one hole of a saved cursor takes on disk, about.
 _RANGE_BYTES: Final = 32
 # By what the name of a limit of dispatch starts with.
 _LEVELS: Final = {
@@ -173,7 +173,7 @@ def subscription_stats(
         "consumersAfterMarkDeletePosition": {},
         "nonContiguousDeletedMessagesRanges": stored.cursor.state.acked.run_count() if stored else 0,
         "nonContiguousDeletedMessagesRangesSerializedSize": _saved_bytes(stored),
-        "delayedMessageIndexSizeInBytes": delayed * _DELAYED_BYTES,
+        "delayedMessageIndexSizeInBytes": delayed * DELAYED_BYTES,
         "subscriptionProperties": stored.properties if stored else {},
         **_filtered(stored),
         **_throttled(stored),

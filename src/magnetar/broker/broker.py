@@ -86,7 +86,9 @@ class Broker:
                 clustering, settings.cluster_name, store, self.bundles, clock, on_crash, self.topic_places
             )
             self._share(self.cluster)
-        self._budget = PublishBudget(settings.process_publish_bytes_max)
+        self.connections_opened = 0
+        self.connections_refused = 0
+        self.publish_budget = PublishBudget(settings.process_publish_bytes_max)
         self._connections: dict[Connection, Tasks] = {}
         self._servers: list[asyncio.Server] = []
         self._instance = 0
@@ -159,7 +161,7 @@ class Broker:
         return f"{self._instance:x}-{self._names_made:x}"
 
     def new_connection(self) -> Connection:
-        return Connection(self.settings, self._budget, self._open_session, self._on_connection_closed)
+        return Connection(self.settings, self.publish_budget, self._open_session, self._on_connection_closed)
 
     def _share(self, cluster: Cluster) -> None:
         """Serve only what the cluster's ownership says, and close what leaves."""
@@ -195,13 +197,16 @@ class Broker:
         return places_of(names, traffic)
 
     def _open_session(self, connection: Connection) -> Session:
+        self.connections_opened += 1
         if len(self._connections) >= self.settings.connections_max:
             _log.warning("refusing %s: %d connections are open already", connection.peer, len(self._connections))
+            self.connections_refused += 1
             connection.close()
         address = connection.peer.rpartition(":")[0]
         of_address = sum(other.peer.rpartition(":")[0] == address for other in self._connections)
         if 0 < self.settings.connections_per_address_max <= of_address:
             _log.warning("refusing %s: %d connections are open from there already", connection.peer, of_address)
+            self.connections_refused += 1
             connection.close()
         tasks = Tasks(f"session {connection.peer}", self._on_crash, tasks_max=self.settings.session_requests_max)
         self._connections[connection] = tasks

@@ -21,6 +21,7 @@ from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
 from magnetar.config.key import BROKER
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.cluster_identity import check_cluster
+from magnetar.metadata.measured import measured_store
 from magnetar.runtime.chance import fresh_seed, stream
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.disk import Disk
@@ -52,6 +53,7 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None]) -> int:
             instance = await opened.enter_async_context(instance_of(disk, random))
             store = await opened.enter_async_context(cluster_store(settings, disk, clock))
             await check_cluster(store, settings.broker.cluster_name)
+            store = measured_store(store, process.metrics)
             tasks = Tasks("broker process", process.fail)
             client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
             opened.push_async_callback(tasks.close)

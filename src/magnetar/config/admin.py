@@ -22,6 +22,17 @@ class AdminSettings:
     slice_items_max: int = 200
     # As statsUpdateFrequencyInSecs: rates are those of the last interval.
     rates_interval_s: int = 60
+    # How often it is looked how old the oldest unacknowledged messages are.
+    ages_interval_s: int = 10
+    # Metrics of topics and subscriptions one by one; of namespaces when it is off or there are more topics than this.
+    metrics_topic_level: bool = True
+    metrics_topics_max: int = 10_000
+    metrics_consumer_level: bool = False
+    metrics_producer_level: bool = False
+    metrics_partition_label: bool = False
+    # A scrape is answered again with the same text for so long, unless it is larger than this.
+    metrics_kept_ms: int = 1_000
+    metrics_kept_bytes_max: int = 16 * 1024 * 1024
     # What one peek, examine or analysis of a backlog may read.
     analysed_entries_max: int = 10_000
     namespace_bundles: int = 4

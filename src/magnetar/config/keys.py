@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Final
 
 from magnetar.config.admin import AdminSettings
+from magnetar.config.admin_keys import ADMIN_KEYS
 from magnetar.config.balance import BalanceSettings
 from magnetar.config.balance_keys import BALANCE_KEYS
 from magnetar.config.bookie import BookieSettings
@@ -25,11 +26,11 @@ from magnetar.config.policy_keys import POLICY_KEYS
 from magnetar.config.proxy import ProxySettings
 from magnetar.config.proxy_keys import PROXY_KEYS
 from magnetar.config.publish_keys import PUBLISH_KEYS
-from magnetar.config.transaction_keys import TRANSACTION_KEYS
 from magnetar.config.pulsar_keys import PULSAR_KEYS
 from magnetar.config.runtime import RuntimeSettings
 from magnetar.config.security import SecuritySettings
 from magnetar.config.security_keys import SECURITY_CAUTIONS, SECURITY_KEYS
+from magnetar.config.transaction_keys import TRANSACTION_KEYS
 from magnetar.config.values import Value, Whole, value_of_type
 
 OWNERS: Final[dict[str, type]] = {
@@ -99,6 +100,7 @@ _UPSTREAM_KEYS: Final = (
     *TRANSACTION_KEYS,
     *POLICY_KEYS,
     *SECURITY_KEYS,
+    *ADMIN_KEYS,
     *BALANCE_KEYS,
     *PROXY_KEYS,
     *BOOKKEEPER_KEYS,

@@ -14,11 +14,13 @@ from random import Random
 from typing import Final
 
 from magnetar.admin.server import AdminServer, take_port
+from magnetar.bookie.bookie_metrics import Limits, describe
 from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.plain_index import PlainLedgerIndex
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.broker import Broker
+from magnetar.config.bookie import BookieSettings
 from magnetar.config.load import Settings
 from magnetar.errors import BookieUnavailable, StorageFailed
 from magnetar.ledger.catalog import LedgerCatalog
@@ -27,6 +29,7 @@ from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.placement import RandomPlacement
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.embedded import EmbeddedStore
+from magnetar.metadata.measured import measured_store
 from magnetar.metadata.store import MetadataStore, SessionEvent
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
@@ -98,8 +101,9 @@ class Standalone:
             opened.push_async_callback(storage.close)
             tasks = Tasks("standalone", lambda _, error: on_failed(error))
             opened.push_async_callback(tasks.close)
+            measured = measured_store(store, metrics)
             ledgers = Ledgers(
-                store,
+                measured,
                 _only(LocalBookieChannel(storage)),
                 RandomPlacement(lambda: (BOOKIE,), random),
                 clock,
@@ -107,14 +111,16 @@ class Standalone:
                 tasks,
                 settings.ledger,
             )
-            managed_ledgers = ManagedLedgers(store, ledgers, clock, tasks, settings.managed_ledger)
+            if metrics is not None:
+                _describe_bookie(metrics, storage, settings.bookie)
+            managed_ledgers = ManagedLedgers(measured, ledgers, clock, tasks, settings.managed_ledger)
             broker = Broker(
-                settings.broker, store, managed_ledgers, clock, lambda _, error: on_failed(error), settings.security
+                settings.broker, measured, managed_ledgers, clock, lambda _, error: on_failed(error), settings.security
             )
             urls = await open_doors(opened, doors, disk, storage, store, settings, tasks)
             standalone = cls(broker, store, storage, opened.pop_all(), urls)
             if metrics is not None:
-                standalone.admin = AdminServer(broker, store, broker.policies, clock, metrics, settings.admin, tasks)
+                standalone.admin = AdminServer(broker, measured, broker.policies, clock, metrics, settings.admin, tasks)
                 standalone._listener = listener
             return standalone
 
@@ -140,6 +146,23 @@ class Standalone:
 
 async def _existing(catalog: LedgerCatalog) -> list[int]:
     return [ledger_id async for ledger_id in catalog.ledger_ids()]
+
+
+class _NoServer:
+    """Nobody connects to a bookie inside."""
+
+    connections = 0
+
+
+def _describe_bookie(metrics: Metrics, storage: BookieStorage, settings: BookieSettings) -> None:
+    limits = Limits(
+        write_cache_bytes=settings.write_cache_bytes_max,
+        journal_queue_bytes=settings.journal_queue_bytes_max,
+        read_ahead_entries=settings.read_ahead_entries_max,
+        held_adds=settings.held_adds_max,
+        reads=settings.reads_max,
+    )
+    describe(metrics, storage, _NoServer(), limits)
 
 
 def _end_with_session(event: SessionEvent, on_failed: Callable[[BaseException], None]) -> None:

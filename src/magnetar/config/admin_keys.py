@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pulsar's keys about statistics and metrics.
+
+Decides.
+"""
+
+from typing import Final
+
+from magnetar.config.key import Key, rows
+from magnetar.config.values import Flag, Whole
+
+ADMIN_KEYS: Final[tuple[Key, ...]] = rows(
+    "admin",
+    ("statsUpdateFrequencyInSecs", "rates_interval_s", Whole(1, 3600), "Rates are those of the last so many seconds."),
+    (
+        "exposeTopicLevelMetricsInPrometheus",
+        "metrics_topic_level",
+        Flag(),
+        "Metrics of topics one by one; else, and with more topics than admin.metrics_topics_max, of namespaces.",
+    ),
+    ("exposeConsumerLevelMetricsInPrometheus", "metrics_consumer_level", Flag(), "Metrics of consumers one by one."),
+    ("exposeProducerLevelMetricsInPrometheus", "metrics_producer_level", Flag(), "Metrics of producers one by one."),
+    (
+        "splitTopicAndPartitionLabelInPrometheus",
+        "metrics_partition_label",
+        Flag(),
+        "A partition is a label beside the topic's name.",
+    ),
+)
