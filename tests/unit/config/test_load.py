@@ -237,5 +237,5 @@ def test_every_key_of_upstream_is_accepted() -> None:
 
 
 def test_a_known_key_without_use_is_a_notice_as_a_flag_too() -> None:
-    settings = load_settings(flags={"acknowledgmentAtBatchIndexLevelEnabled": "true"})
-    assert any("acknowledgmentAtBatchIndexLevelEnabled" in notice.text for notice in settings.notices)
+    settings = load_settings(flags={"s3ManagedLedgerOffloadBucket": "history"})
+    assert any("s3ManagedLedgerOffloadBucket" in notice.text for notice in settings.notices)
