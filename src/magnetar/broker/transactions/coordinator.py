@@ -237,7 +237,7 @@ class Coordinator:
                 return
             except MagnetarError as error:
                 _log.warning("%s is not ended yet, trying again: %s", what, error)
-                await self._clock.pause(delay_s)
+                await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, _RETRY_S_MAX)
             else:
                 return
