@@ -20,6 +20,8 @@ _DIRECT: Final = {
     "apply": ("apply", "run_apply"),
     "contexts": ("context_command", "run_contexts"),
     "aliases": ("lookalike", "run_aliases"),
+    "sql": ("sql", "run_sql"),
+    "pipeline": ("pipeline", "run_pipeline"),
 }
 
 

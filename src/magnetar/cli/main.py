@@ -385,6 +385,20 @@ def contexts(context: typer.Context) -> None:
     raise typer.Exit(run_contexts(context.args))
 
 
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help="Ask topics with SQL; a shell; Spark Connect.")
+def sql(context: typer.Context) -> None:
+    from magnetar.cli.sql import run_sql
+
+    raise typer.Exit(run_sql(context.args))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help="Pipelines on Spark: check, run, archive …")
+def pipeline(context: typer.Context) -> None:
+    from magnetar.cli.pipeline import run_pipeline
+
+    raise typer.Exit(run_pipeline(context.args))
+
+
 @app.command(
     context_settings=_PASSED_ON,
     add_help_option=False,
