@@ -73,6 +73,26 @@ class EntryReader:
         self._counts.write_cache_misses += 1
         return self._cache.find(ledger_id, entry_id)
 
+    def at_hand(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        """Consecutive entries that are in memory, while nobody reads that ledger's disk. Only what is found counts."""
+        found: list[bytes] = []
+        if ledger_id in self._turns:
+            return found
+        counts, in_caches, ahead = self._counts, self._caches.find, self._cache
+        for entry_id in range(first, first + count_max):
+            entry = in_caches(ledger_id, entry_id)
+            if entry is not None:
+                counts.write_cache_hits += 1
+            elif (entry := ahead.held(ledger_id, entry_id)) is not None:
+                counts.write_cache_misses += 1
+            else:
+                break
+            bytes_max -= len(entry)
+            if bytes_max < 0:
+                break
+            found.append(entry)
+        return found
+
     async def _in_turn(self, ledger_id: int, entry_id: int, before: asyncio.Future[None] | None) -> bytes | None:
         if self._reads >= self._reads_max:
             raise TooManyRequests(f"{self._reads_max} reads wait for the disk already")

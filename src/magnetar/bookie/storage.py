@@ -329,7 +329,19 @@ class BookieStorage:
         """Consecutive packed entries from first on, at least one, whatever its size; errors as in `read`."""
         entries = [await self.read(ledger_id, first)]
         total = len(entries[0])
+        counts = self.counts
         while len(entries) < count_max:
+            found = self._reader.at_hand(
+                ledger_id, first + len(entries), count_max - len(entries), max(0, bytes_max - total)
+            )
+            found_bytes = sum(map(len, found))
+            counts.bytes_read += found_bytes
+            for _ in found:
+                counts.read_entry.ok.observe(0)
+            entries += found
+            total += found_bytes
+            if len(entries) == count_max:
+                break
             try:
                 entry = await self.read(ledger_id, first + len(entries))
             except (NoSuchEntry, EntryUnknown):

@@ -22,12 +22,13 @@ def add(ledger_id: int, entry_id: int, size: int = 1, since: float = 0.0) -> Hel
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(1, 40)), max_size=30))
 def test_the_bound_holds_over_both_queues(adds: list[tuple[bool, int, int]]) -> None:
     held = HeldAdds(100, 10)
-    taken = 0
+    taken = count = 0
     for entry_id, (unknown, ledger_id, size) in enumerate(adds):
-        fits = taken + size <= 100
+        fits = taken + size <= 100 and count < 10
         one = add(ledger_id, entry_id, size)
         assert (held.hold_unknown(one) if unknown else held.hold(one)) == fits
         taken += size if fits else 0
+        count += fits
         assert held.bytes_held == taken <= 100
     everything = held.take_all()
     assert sum(len(one.entry) for one in everything) == taken
