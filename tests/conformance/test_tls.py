@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pulsar
 import pytest
 
+from magnetar import AuthenticationToken
+from magnetar.blocking import Client
 from tests.conformance.certificates import Authority
 from tests.conformance.guarded import PASSWORD, GuardedStandalone, token
 from tests.conformance.test_auth import QUIET, TOPIC, send_and_receive
@@ -52,6 +55,19 @@ def test_tls_needs_no_certificate_of_the_client(standalone: GuardedStandalone) -
     send_and_receive(standalone.service_url_tls, "over-tls", **trusting(standalone))
     basic = pulsar.AuthenticationBasic("admin", PASSWORD)
     send_and_receive(standalone.service_url_tls, TOPIC, basic, **trusting(standalone))
+
+
+def test_a_closed_client_of_ours_leaves_no_socket(standalone: GuardedStandalone) -> None:
+    def sockets() -> int:
+        return len(psutil.Process().net_connections("tcp"))
+
+    before = sockets()
+    for _ in range(3):
+        token_of = AuthenticationToken(token("admin"))
+        with Client(standalone.service_url_tls, authentication=token_of, **trusting(standalone)) as client:
+            client.create_producer(TOPIC).send(b"x")
+            assert sockets() > before
+        assert sockets() == before
 
 
 @pytest.mark.feature("F-SEC-09")

@@ -38,6 +38,7 @@ from magnetar.wire.proto import pulsar_api_pb2 as pb
 REQUESTS_MAX: Final = 100_000
 WRITE_BYTES_HIGH: Final = 1024 * 1024
 CLIENT_VERSION: Final = "Magnetar-Python"
+_GOODBYE_S: Final = 2.0
 
 _RECEIPT: Final = b"\x08\x07"
 _MESSAGE: Final = b"\x08\x09"
@@ -86,6 +87,8 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         self.is_writable = True
         self.ended = asyncio.Event()
+        # The socket itself is closed.
+        self._gone = asyncio.Event()
         self.message_bytes_max = MESSAGE_BYTES_MAX
         self.features = pb.FeatureFlags()
         self.protocol_version = 0
@@ -162,6 +165,14 @@ class Connection(asyncio.Protocol):
     async def close(self) -> None:
         self.abandon(AlreadyClosed(f"The connection to {self.name} was closed by its client"), abort=False)
         await self._tasks.close()
+        await asyncio.sleep(0)  # what is not TLS is gone with the next turn
+        if self.transport is not None and os.getpid() == self._pid and not self._gone.is_set():
+            # TLS says goodbye before its socket closes; a broker that does not answer is not waited for long.
+            try:
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self._gone.wait()
+            except TimeoutError:
+                self.transport.abort()
 
     def abandon(self, error: MagnetarError, *, abort: bool = True) -> None:
         """The connection is of no more use: everyone who relies on it learns why, once."""
@@ -206,6 +217,7 @@ class Connection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
         self.abandon(ConnectionLost(f"The connection to {self.name} is lost: {exc or 'closed by the broker'}"))
 
     def pause_writing(self) -> None:
