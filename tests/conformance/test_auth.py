@@ -4,6 +4,7 @@
 import base64
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
@@ -375,3 +376,28 @@ def test_no_secret_is_in_a_log_an_answer_or_a_metric(standalone: GuardedStandalo
             standalone.log_path.read_text(),
         ]
     assert [secret for secret in secrets for text in told if secret in text] == []
+
+
+@pytest.mark.feature("B-20")
+def test_a_revoked_token_ends_its_sessions(tmp_path: Path) -> None:
+    """Over HTTP at the next request; a connection that is open is let go at the next check."""
+    revoked = tmp_path / "revoked"
+    revoked.write_text("# nobody yet\n")
+    settings = {
+        "security.token_revoked_file": str(revoked),
+        "security.token_revoked_check_s": "1",
+        "authenticationRefreshCheckSeconds": "1",
+    }
+    with GuardedStandalone(tmp_path / "guarded", **settings) as guarded:
+        with guarded.admin() as admin:
+            assert admin.get("/tenants").status_code == 200
+        client = as_role(guarded, "admin")
+        assert client.refusal is None
+        other = as_role(guarded, "superUser")
+        revoked.write_text("sub:admin\n")
+        assert client.expect("error").error == pb.AuthenticationError
+        with pytest.raises(ConnectionError):
+            client.receive()
+        with guarded.admin() as admin:
+            assert admin.get("/tenants").status_code == 401
+        other.quiet()

@@ -8,6 +8,7 @@ Assembles.
 import asyncio
 import errno
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 
@@ -99,8 +100,11 @@ class Broker:
     def connections(self) -> list[Connection]:
         return list(self._connections)
 
-    async def start(self, *, listens: bool = True) -> str:
-        """Listen; returns the service URL with the port that was taken. Otherwise `new_connection` is the door."""
+    async def start(self, *, listens: bool = True, front: tuple[str, str] | None = None) -> str:
+        """Listen; returns the service URL with the port that was taken. Otherwise `new_connection` is the door.
+
+        `front` is where the cluster is served, when that is not here: its service URL and its HTTP.
+        """
         settings = self.settings
         stored = await self._store.put("/counters/producer-name/-", b"", sequential=True)
         self._instance = int(stored.path.rpartition("-")[2])
@@ -115,7 +119,7 @@ class Broker:
                 service_url_tls = f"pulsar+ssl://{settings.advertised_address}:{port}"
         web_url = f"http://{settings.advertised_address}:{settings.http_port}"
         bundles = 1 if self.cluster is None else self.cluster.settings.namespace_bundles
-        await self.namespaces.initialize(settings.cluster_name, service_url, web_url, bundles=bundles)
+        await self.namespaces.initialize(settings.cluster_name, *(front or (service_url, web_url)), bundles=bundles)
         listeners = parse_listeners(settings.advertised_listeners)
         https = f"https://{settings.advertised_address}:{security.https_port}"
         web_url_tls = https if self.tls is not None and security.https_port > 0 else ""
@@ -124,9 +128,16 @@ class Broker:
             await self.cluster.join(own)
         self.ownership.own = own
         self.policy_upkeep.start()
+        for upkeep in self.guard.upkeep():
+            self._tasks.start(upkeep(), "authentication")
         await self.transactions.start()
         self._tasks.start(watch_liveness(self.topics.pumps, settings.liveness_check_interval_ms), "watch liveness")
         return service_url
+
+    async def listen_on(self, listener: socket.socket, *, tls: bool = False) -> asyncio.Server:
+        """Serve clients at one more port, such as one that several processes share; closed by whoever asked for it."""
+        context = self.tls.context if tls and self.tls is not None else None
+        return await asyncio.get_running_loop().create_server(self.new_connection, sock=listener, ssl=context)
 
     async def stop(self) -> None:
         """Take no new clients, close topics in order so that everything taken is stored, then let the clients go.

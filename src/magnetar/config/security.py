@@ -34,6 +34,20 @@ class SecuritySettings:
     token_audience_claim: str = ""
     token_audience: str = ""
     token_skew_s: int = 0
+    # Further keys, for a change of keys: secret:FILE or public:FILE. A token of any of them counts.
+    token_more_keys: tuple[str, ...] = ()
+    # Tokens that count no more, a line each: jti:ID, sub:ROLE or sha256:DIGEST.
+    token_revoked_file: str = ""
+    token_revoked_check_s: int = 10
+    # Identity providers whose tokens are believed, for whom those must be, and which claim is the role.
+    openid_issuers: tuple[str, ...] = ()
+    openid_audiences: tuple[str, ...] = ()
+    openid_role_claim: str = "sub"
+    openid_skew_s: int = 0
+    # Where the keys of issuers are, as ISSUER=FILE or ISSUER=https://…; without, at the issuer's own URL.
+    openid_keys: tuple[str, ...] = ()
+    openid_trust_file: str = ""
+    openid_refresh_s: int = 64_800
     # Users and hashes as `htpasswd` writes them: a path, file:///path or data:;base64,…
     basic_users: str = field(default="", repr=False)
     # Passwords that proved right and need no hashing again, at one time.

@@ -8,7 +8,8 @@ Carries.
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from magnetar.broker.auth.authenticator import Authenticator, Credentials, Identity
 from magnetar.errors import NotAuthenticated
@@ -18,9 +19,19 @@ from magnetar.runtime.clock import WallClock
 
 class Authentication:
     def __init__(
-        self, authenticators: Sequence[Authenticator], anonymous_role: str, clock: WallClock, proven_max: int
+        self,
+        authenticators: Sequence[Authenticator],
+        anonymous_role: str,
+        clock: WallClock,
+        proven_max: int,
+        upkeep: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
-        self._by_method = {authenticator.method: authenticator for authenticator in authenticators}
+        # Several may share a method: the first that proves a role decides.
+        self._by_method: dict[str, list[Authenticator]] = {}
+        for each in authenticators:
+            self._by_method.setdefault(each.method, []).append(each)
+        # What runs as long as the broker does: keys and lists that are read again.
+        self.upkeep = tuple(upkeep)
         self._anonymous = Identity(anonymous_role) if anonymous_role else None
         self._clock = clock
         self._proven_max = proven_max
@@ -33,11 +44,19 @@ class Authentication:
 
     async def identify(self, method: str, credentials: Credentials) -> Identity:
         """Who this is. NotAuthenticated when nothing proves it and nobody may be anonymous."""
-        authenticator = self._by_method.get(method)
-        if authenticator is None:
+        named = self._by_method.get(method)
+        if named is None:
             if self._anonymous is None:
                 raise NotAuthenticated("Authentication required: there is no anonymous role")
             return self._anonymous
+        for authenticator in named[:-1]:
+            try:
+                return await self._identify(authenticator, credentials)
+            except NotAuthenticated:
+                continue
+        return await self._identify(named[-1], credentials)
+
+    async def _identify(self, authenticator: Authenticator, credentials: Credentials) -> Identity:
         if authenticator.is_slow and self._calls is not None:
             return await self._identify_slowly(authenticator, credentials, self._calls)
         return authenticator.check(credentials, self._clock.now_ms())

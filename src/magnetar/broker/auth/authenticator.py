@@ -28,6 +28,8 @@ class Identity(NamedTuple):
     role: str
     # When the credentials run out; None: never.
     expires_ms: int | None = None
+    # What a list of revoked credentials may name them by.
+    marks: tuple[str, ...] = ()
 
 
 class Principal(NamedTuple):

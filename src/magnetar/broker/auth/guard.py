@@ -8,6 +8,7 @@ Carries.
 """
 
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from google.protobuf.message import Message
@@ -48,6 +49,16 @@ class Guard:
     async def identify(self, method: str, credentials: Credentials) -> Identity:
         assert self._authentication is not None
         return await self._authentication.identify(method, credentials)
+
+    async def still_is(self, method: str, credentials: Credentials, role: str) -> bool:
+        """Whether credentials that proved a role would still prove it now: they may have been revoked."""
+        try:
+            return (await self.identify(method, credentials)).role == role
+        except NotAuthenticated:
+            return False
+
+    def upkeep(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+        return self._authentication.upkeep if self._authentication is not None else ()
 
     def methods(self) -> tuple[str, ...]:
         return self._authentication.methods if self._authentication is not None else ()

@@ -7,7 +7,9 @@ Assembles.
 
 import base64
 import binascii
-from typing import Final
+from collections.abc import Callable, Coroutine
+from importlib import import_module
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from magnetar.broker.auth.authentication import Authentication
@@ -15,6 +17,9 @@ from magnetar.broker.auth.authenticator import Authenticator
 from magnetar.broker.auth.basic import BasicAuthenticator
 from magnetar.broker.auth.certificate import CertificateAuthenticator
 from magnetar.broker.auth.htpasswd import parse_users
+from magnetar.broker.auth.issuer_keys import IssuerKeys
+from magnetar.broker.auth.open_id import OpenIdAuthenticator
+from magnetar.broker.auth.revocation import RevokedTokens
 from magnetar.broker.auth.token import TokenAuthenticator
 from magnetar.broker.auth.token_key import TokenKey, public_key, secret_key
 from magnetar.config.security import SecuritySettings
@@ -23,8 +28,16 @@ from magnetar.runtime.clock import WallClock
 from magnetar.runtime.server_tls import ServerTls
 from magnetar.runtime.small_file import read_small_file
 
+Upkeep: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
 FILE_BYTES_MAX: Final = 1024 * 1024
 _PROVIDER: Final = "AuthenticationProvider"
+# Methods that Apache Pulsar has and that need libraries and services of their own.
+_PLUG_INS: Final = {"sasl": "SASL with Kerberos", "athenz": "Athenz"}
+_HOW_TO_PLUG_IN: Final = (
+    "Name a class of your own as package.module:Class; it is made with the security settings and has `method`, "
+    "`is_slow` and `check(credentials, now_ms)`, as magnetar.broker.auth.authenticator describes"
+)
 
 
 def open_authentication(settings: SecuritySettings, clock: WallClock) -> Authentication | None:
@@ -34,8 +47,9 @@ def open_authentication(settings: SecuritySettings, clock: WallClock) -> Authent
     names = dict.fromkeys(_method(name) for name in settings.authentication_providers)
     if not names and not settings.anonymous_role:
         raise BadSetting("authenticationEnabled=true without authenticationProviders would let nobody in")
-    authenticators = [_authenticator(name, settings) for name in names]
-    return Authentication(authenticators, settings.anonymous_role, clock, settings.basic_proven_max)
+    upkeep: list[Upkeep] = []
+    authenticators = [_authenticator(name, settings, upkeep) for name in names]
+    return Authentication(authenticators, settings.anonymous_role, clock, settings.basic_proven_max, upkeep)
 
 
 def open_tls(settings: SecuritySettings) -> ServerTls | None:
@@ -82,19 +96,17 @@ def _decoded(text: str, what: str) -> bytes:
 
 def _method(name: str) -> str:
     """`org.apache.pulsar.broker.authentication.AuthenticationProviderToken` and `token` are one."""
+    if ":" in name:
+        return name
     short = name.rpartition(".")[2]
     return short.removeprefix(_PROVIDER).lower()
 
 
-def _authenticator(name: str, settings: SecuritySettings) -> Authenticator:
-    if name == TokenAuthenticator.method:
-        return TokenAuthenticator(
-            _token_keys(settings),
-            role_claim=settings.token_role_claim,
-            audience_claim=settings.token_audience_claim,
-            audience=settings.token_audience,
-            skew_ms=settings.token_skew_s * 1000,
-        )
+def _authenticator(name: str, settings: SecuritySettings, upkeep: list[Upkeep]) -> Authenticator:
+    if name in (TokenAuthenticator.method, "openid"):
+        return _of_tokens(name, settings, upkeep)
+    if ":" in name:
+        return _plugged_in(name, settings)
     if name == BasicAuthenticator.method:
         if not settings.basic_users:
             raise BadSetting("Basic authentication needs basicAuthConf: a file that htpasswd made")
@@ -106,7 +118,61 @@ def _authenticator(name: str, settings: SecuritySettings) -> Authenticator:
         if not settings.tls_trust_file:
             raise BadSetting("Authentication by certificate needs tlsTrustCertsFilePath: whose certificates to believe")
         return CertificateAuthenticator()
-    raise BadSetting(f"authenticationProviders: {name[:100]!r} is not served; there are token, basic and tls")
+    if name in _PLUG_INS:
+        raise BadSetting(f"{_PLUG_INS[name]} is not part of Magnetar. {_HOW_TO_PLUG_IN}")
+    raise BadSetting(
+        f"authenticationProviders: {name[:100]!r} is not served; there are token, openid, basic and tls. "
+        f"{_HOW_TO_PLUG_IN}"
+    )
+
+
+def _of_tokens(name: str, settings: SecuritySettings, upkeep: list[Upkeep]) -> Authenticator:
+    revoked = RevokedTokens(settings.token_revoked_file)
+    if settings.token_revoked_file:
+        upkeep.append(lambda: revoked.watch(settings.token_revoked_check_s))
+    if name == TokenAuthenticator.method:
+        return TokenAuthenticator(
+            _token_keys(settings),
+            role_claim=settings.token_role_claim,
+            audience_claim=settings.token_audience_claim,
+            audience=settings.token_audience,
+            skew_ms=settings.token_skew_s * 1000,
+            revoked=revoked,
+        )
+    if not settings.openid_issuers or not settings.openid_audiences:
+        raise BadSetting("Authentication by OpenID needs openIDAllowedTokenIssuers and openIDAllowedAudiences")
+    authenticator = OpenIdAuthenticator(
+        settings.openid_issuers,
+        settings.openid_audiences,
+        role_claim=settings.openid_role_claim,
+        skew_ms=settings.openid_skew_s * 1000,
+        revoked=revoked,
+    )
+    keys = IssuerKeys(authenticator, _issuer_sources(settings), settings.openid_trust_file, settings.openid_refresh_s)
+    upkeep.append(keys.watch)
+    return authenticator
+
+
+def _issuer_sources(settings: SecuritySettings) -> dict[str, str]:
+    sources = {}
+    for text in settings.openid_keys:
+        issuer, equals, source = text.partition("=")
+        if not equals or issuer not in settings.openid_issuers or not source:
+            raise BadSetting("security.openid_keys should be ISSUER=FILE or ISSUER=https://…, of an allowed issuer")
+        sources[issuer] = source
+    return sources
+
+
+def _plugged_in(name: str, settings: SecuritySettings) -> Authenticator:
+    """An authenticator of the operator's own, made with the settings."""
+    module, _, class_name = name.partition(":")
+    try:
+        made: Authenticator = getattr(import_module(module), class_name)(settings)
+    except Exception as error:
+        raise CannotStart(f"The authentication provider {name[:200]} cannot be made: {error!r}") from error
+    if not isinstance(getattr(made, "method", None), str) or not callable(getattr(made, "check", None)):
+        raise CannotStart(f"The authentication provider {name[:200]} has no method's name, or no check")
+    return made
 
 
 def _token_keys(settings: SecuritySettings) -> list[TokenKey]:
@@ -115,6 +181,12 @@ def _token_keys(settings: SecuritySettings) -> list[TokenKey]:
         keys.append(secret_key(read_source(settings.token_secret_key, "tokenSecretKey")))
     if settings.token_public_key:
         keys.append(public_key(read_source(settings.token_public_key, "tokenPublicKey")))
+    for text in settings.token_more_keys:
+        kind, colon, source = text.partition(":")
+        if not colon or kind not in ("secret", "public"):
+            raise BadSetting("security.token_more_keys should be secret:FILE or public:FILE")
+        make = secret_key if kind == "secret" else public_key
+        keys.append(make(read_small_file(source.removeprefix("//"), FILE_BYTES_MAX)))
     if not keys:
         raise BadSetting("Authentication by token needs tokenSecretKey or tokenPublicKey")
     if bool(settings.token_audience_claim) != bool(settings.token_audience):

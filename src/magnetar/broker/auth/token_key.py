@@ -59,7 +59,7 @@ def public_key(content: bytes) -> TokenKey:
         ) from error
     if not isinstance(loaded, RSAPublicKey | EllipticCurvePublicKey):
         raise BadSetting("The public key of tokens is neither RSA nor of an elliptic curve")
-    return TokenKey(loaded, _algorithms(loaded))
+    return TokenKey(loaded, algorithms_of(loaded))
 
 
 def private_key(content: bytes) -> TokenKey:
@@ -71,10 +71,10 @@ def private_key(content: bytes) -> TokenKey:
         raise BadSetting("The private key of tokens cannot be read: PKCS #8 as DER or PEM is needed") from error
     if not isinstance(loaded, RSAPrivateKey | EllipticCurvePrivateKey):
         raise BadSetting("The private key of tokens is neither RSA nor of an elliptic curve")
-    return TokenKey(loaded, _algorithms(loaded))
+    return TokenKey(loaded, algorithms_of(loaded))
 
 
-def _algorithms(key: PublicKey | PrivateKey) -> tuple[str, ...]:
+def algorithms_of(key: PublicKey | PrivateKey) -> tuple[str, ...]:
     if isinstance(key, RSAPublicKey | RSAPrivateKey):
         if key.key_size < RSA_BITS_MIN:
             raise BadSetting(f"The RSA key of tokens has {key.key_size} bits; at least {RSA_BITS_MIN} are needed")

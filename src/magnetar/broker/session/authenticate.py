@@ -38,9 +38,9 @@ async def authenticate(session: Session, connect: pb.CommandConnect, welcome: Ca
         return
     session.principal = principal
     welcome()
-    if identity.expires_ms is not None:
+    if identity.expires_ms is not None or identity.marks:
         can_refresh = connect.feature_flags.supports_auth_refresh and (session.protocol_version >= Since.AUTH_CHALLENGE)
-        await _watch_expiry(session, method, identity, can_refresh)
+        await _watch_credentials(session, method, connect.auth_data, identity, can_refresh)
 
 
 def on_auth_response(session: Session, response: pb.CommandAuthResponse) -> None:
@@ -68,22 +68,31 @@ async def _check_original(session: Session, connect: pb.CommandConnect) -> None:
         raise NotAuthenticated("The credentials that the proxy sent along are those of another role")
 
 
-async def _watch_expiry(session: Session, method: str, identity: Identity, can_refresh: bool) -> None:
+async def _watch_credentials(session: Session, method: str, data: bytes, identity: Identity, can_refresh: bool) -> None:
+    """Until they run out, and cannot be renewed, or are revoked. In steps, because the wall clock may be set."""
     broker = session.broker
-    while identity.expires_ms is not None:
-        left_ms = identity.expires_ms - broker.clock.now_ms()
-        if left_ms > 0:
-            # In steps, because the wall clock may be set.
-            await asyncio.sleep(min(left_ms / 1000, broker.guard.settings.refresh_check_s))
+    step_s = broker.guard.settings.refresh_check_s
+    while identity.expires_ms is not None or identity.marks:
+        left_s = step_s if identity.expires_ms is None else (identity.expires_ms - broker.clock.now_ms()) / 1000
+        if left_s > 0:
+            await asyncio.sleep(min(left_s, step_s))
+            is_over = identity.expires_ms is not None and identity.expires_ms <= broker.clock.now_ms()
+            if not is_over and identity.marks and not await _still_is(session, method, data, identity):
+                refuse(session, NotAuthenticated("The credentials were revoked"))
+                return
             continue
         try:
-            identity = await _renewed(session, method, identity, can_refresh)
+            identity, data = await _renewed(session, method, identity, can_refresh)
         except MagnetarError as error:
             refuse(session, error)
             return
 
 
-async def _renewed(session: Session, method: str, identity: Identity, can_refresh: bool) -> Identity:
+async def _still_is(session: Session, method: str, data: bytes, identity: Identity) -> bool:
+    return await session.broker.guard.still_is(method, Credentials(data, session.connection.certificate), identity.role)
+
+
+async def _renewed(session: Session, method: str, identity: Identity, can_refresh: bool) -> tuple[Identity, bytes]:
     if not can_refresh:
         raise NotAuthenticated("The credentials have expired, and this client cannot renew them: connect again")
     renewal: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -100,4 +109,4 @@ async def _renewed(session: Session, method: str, identity: Identity, can_refres
     following = await _identify(session, method, data)
     if following.role != identity.role:
         raise ServiceNotReady("The renewed credentials are those of another role: connect again")
-    return following
+    return following, data
