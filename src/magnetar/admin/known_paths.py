@@ -327,7 +327,6 @@ _LAST_PARTS: Final = (
     ("offload", "Offloading"),
     ("scanOffloadedLedgers", "Offloading"),
     ("replicatedSubscriptionStatus", "Replicated subscriptions"),
-    ("shadowTopics", "Shadow topics"),
     ("migrate", "Migration between clusters"),
     ("migration", "Migration between clusters"),
     ("internal-info", "The raw record of a managed ledger"),

@@ -109,6 +109,7 @@ TOPIC_POLICIES: Final[dict[str, PolicyRow]] = {
     "autoSubscriptionCreation": PolicyRow("autoSubscriptionCreationOverride"),
     "offloadPolicies": PolicyRow("offloadPolicies"),
     "entryFilters": PolicyRow("entryFilters", refusal=400),
+    "shadowTopics": PolicyRow("shadowTopics", verb="PUT", unset=[]),
     "dispatcherPauseOnAckStatePersistent": PolicyRow(
         "dispatcherPauseOnAckStatePersistentEnabled", unset=False, without_body=True
     ),

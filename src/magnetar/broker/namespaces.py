@@ -53,6 +53,12 @@ class Namespaces:
             raise Damaged(f"The record {topic.partitioned_metadata_path} has no usable partition count: {partitions!r}")
         return partitions
 
+    async def partitioned_properties(self, topic: TopicName) -> dict[str, str]:
+        """What users keep with a partitioned topic; nothing when it is not partitioned."""
+        record = await self._store.get(topic.partitioned_metadata_path)
+        kept = {} if record is None else self._decode(topic.partitioned_metadata_path, record.value).get("properties")
+        return dict(kept) if isinstance(kept, dict) else {}
+
     async def partitioned(self, namespace: NamespaceName, domain: TopicDomain) -> list[TopicName]:
         """The partitioned topics of a namespace, sorted by their encoded names."""
         names = await self._store.children(f"{PARTITIONED_TOPICS_ROOT}/{namespace}/{domain}")

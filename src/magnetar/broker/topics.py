@@ -22,6 +22,7 @@ from magnetar.broker.policies.topic_settings import storage_settings
 from magnetar.broker.rate_limit import NamedLimit, Rate, RateLimiter, limiter_for, named_limit
 from magnetar.broker.resource_groups import ResourceGroups
 from magnetar.broker.served import ServedTopic
+from magnetar.broker.shadow_topic import ShadowTopic, shadow_source
 from magnetar.broker.sheltered import sheltered
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_directory import TopicDirectory
@@ -273,7 +274,8 @@ class Topics:
         await self.directory.check_may_open(name, create=create)
         self._start_upkeep()
         loop = asyncio.get_running_loop()
-        topic = Topic(
+        source = await shadow_source(name, self.managed_ledgers, self.namespaces, self.policies)
+        topic = (Topic if source is None else ShadowTopic)(
             name,
             self._settings,
             self._clock,
@@ -290,7 +292,9 @@ class Topics:
         topic.apply(policies)
         await self.groups.apply(topic)
         storage = storage_settings(self.managed_ledgers.settings, policies)
-        managed_ledger = await self.managed_ledgers.open(name.persistence_name, topic, settings=storage)
+        managed_ledger = await self.managed_ledgers.open(
+            name.persistence_name, topic, settings=storage, source=None if source is None else source.persistence_name
+        )
         try:
             await topic.attach(managed_ledger, deduplicate=policies.deduplication_enabled)
             await recover_pending_acks(topic, self.managed_ledgers, self._tasks)

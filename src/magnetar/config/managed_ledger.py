@@ -24,6 +24,9 @@ class ManagedLedgerSettings:
     # A ledger without appends for so long is closed; the next append opens another. 0: never.
     rollover_idle_ms: int = 0
 
+    # For those who follow the log: an idle ledger says so often how far it is confirmed. 0: with its next entry only.
+    confirmed_told_interval_ms: int = 0
+
     # Appends that wait for a ledger: beyond this they are refused.
     queued_bytes_max: int = 64 * 1024 * 1024
     # How long appends wait for a ledger before they fail.

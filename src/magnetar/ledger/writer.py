@@ -48,6 +48,7 @@ class LedgerWriter:
         "_drained",
         "_idle_mark",
         "_is_single",
+        "_lac_interval_ms",
         "_lac_timer",
         "_listener",
         "_master_key",
@@ -97,6 +98,7 @@ class LedgerWriter:
         self._change = EnsembleChange(self, parts)
         self._silence_timer: asyncio.TimerHandle | None = None
         self._silence_mark = -1
+        self._lac_interval_ms = parts.settings.explicit_lac_interval_ms
         self._lac_timer: asyncio.TimerHandle | None = None
         self._idle_mark = self._told_lac = -1
         self._adopt_ensemble(record.last_segment.ensemble)
@@ -323,10 +325,19 @@ class LedgerWriter:
         if not self.is_over:
             self._watch_silence()
 
+    def tell_when_idle(self, interval_ms: int) -> None:
+        """Say so often how far the ledger is confirmed while nothing is appended, for readers that follow it.
+
+        0: as often as the settings say, which may be never.
+        """
+        self._lac_interval_ms = interval_ms or self._parts.settings.explicit_lac_interval_ms
+        if self._lac_timer is None and not self.is_over:
+            self._watch_idleness()
+
     def _watch_idleness(self) -> None:
-        interval_ms = self._parts.settings.explicit_lac_interval_ms
-        if interval_ms > 0:
-            self._lac_timer = asyncio.get_running_loop().call_later(interval_ms / 1000, self._on_idleness_checked)
+        interval_s = self._lac_interval_ms / 1000
+        loop = asyncio.get_running_loop()
+        self._lac_timer = loop.call_later(interval_s, self._on_idleness_checked) if interval_s > 0 else None
 
     def _on_idleness_checked(self) -> None:
         """A writer that appends tells its last add confirmed with each entry; an idle one must say it."""

@@ -189,6 +189,8 @@ class Appender:
     def check_rollover(self) -> None:
         """Called from time to time: full ledgers that were too young, old ones, idle ones."""
         current = self._current
+        if current is not None:
+            current.writer.tell_when_idle(self._log.settings.confirmed_told_interval_ms)
         if current is None or self._busy or self._previous is not None or self._writer is None:
             return
         now_s = self._log.clock.elapsed_s()
@@ -213,6 +215,7 @@ class Appender:
             self._previous = self._current
             self._held = -1
         self._current = ledger
+        ledger.writer.tell_when_idle(self._log.settings.confirmed_told_interval_ms)
         self._keep = ledger.tail.entries.append
         self._log.tails[ledger.tail.ledger_id] = ledger.tail
         self._seen_pushed = -1

@@ -7,6 +7,7 @@ if the store then has our very bytes one version on, it was carried out. Never d
 Carries.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from magnetar.errors import BadVersion, MetadataError, NoRecord, OutcomeUnknown
@@ -101,6 +102,10 @@ class Catalog:
         self._store = store
         self._path = f"{ROOT}/{name}"
         self.record = GuardedRecord(store, self._path)
+
+    def watch(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Tell of changes of the log's own record; returns the call that ends it."""
+        return self._store.watch(self._path, lambda change: listener() if change.path == self._path else None)
 
     def cursor(self, cursor_name: str) -> GuardedRecord:
         return GuardedRecord(self._store, f"{self._path}/{encode_name(cursor_name)}")

@@ -148,10 +148,14 @@ class CursorStore:
         await self._write(self._record.with_user_properties(properties))
 
     async def close(self, snapshot: Snapshot) -> None:
-        """Keep the state for the next owner: in the record when it fits, else in a closed cursor ledger."""
+        """Keep the state for the next owner: in the record when it fits, else in a closed cursor ledger.
+
+        Parts of batches stay in a ledger: Apache's broker, which may be that owner, does not look for them in a record.
+        """
         if self.ledger_id == NO_LEDGER and snapshot()[1] == self.saved_changes and not self._to_delete():
             return
-        if self._fits(snapshot()[0]):
+        state = snapshot()[0]
+        if self._fits(state) and not state.batches:
             await self._save_in_record(snapshot)
         else:
             if snapshot()[1] != self.saved_changes:

@@ -47,6 +47,13 @@ class LedgerList:
         self._ids.append(span.ledger_id)
         self._spans[span.ledger_id] = span
 
+    def drop_empty_last(self) -> None:
+        """Take the last span out: nothing was ever in it, and its log does not have it any more."""
+        span = self._spans[self._ids[-1]]
+        assert not span.entries
+        assert len(self._ids) > 1
+        del self._spans[self._ids.pop()]
+
     def drop_oldest(self, count: int) -> list[LedgerSpan]:
         """Take the oldest spans out; at least one stays, so that the log has an end to append behind."""
         assert 0 <= count < len(self._ids)

@@ -110,6 +110,10 @@ class LedgerRecord:
         following.reserved = self.reserved
         return following
 
+    def with_properties(self, properties: Mapping[str, str]) -> "LedgerRecord":
+        """The next record, with other properties for users."""
+        return self.with_list(self.spans(), properties=properties)
+
     def with_reserved(self, ledger_id: int | None) -> "LedgerRecord":
         """The next record, with another id for the ledger that is being made; an earlier one is to be deleted."""
         following = self.with_list(self.spans())

@@ -32,6 +32,7 @@ from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.entry_reads import EntryReads
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.ledger_record import refuse_own
+from magnetar.managed_ledger.log_end import LogEnd
 from magnetar.managed_ledger.log_record import LogRecord
 from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener
@@ -47,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class ManagedLedger:
-    def __init__(self, log: LogParts, record: LogRecord, cursors: Cursors, appender: Appender) -> None:
+    def __init__(self, log: LogParts, record: LogRecord, cursors: Cursors, appender: LogEnd) -> None:
         self.name = log.name
         self._log = log
         self._record = record
@@ -263,8 +264,7 @@ class ManagedLedger:
         """Replace all properties of the log. BadName for those that are Magnetar's own."""
         refuse_own(properties)
         async with self._record.turn:
-            following = self._record.present.with_list(self._log.ledgers, properties=properties)
-            await self._guarded(self._record.write(following))
+            await self._guarded(self._record.write(self._record.present.with_properties(properties)))
 
     async def update_properties(self, changes: Mapping[str, str | None]) -> None:
         """Set these properties, or with None remove them; the others stay, whoever changes them meanwhile."""
@@ -272,8 +272,7 @@ class ManagedLedger:
         async with self._record.turn:
             merged = {**self._record.present.properties, **changes}
             properties = {name: value for name, value in merged.items() if value is not None}
-            following = self._record.present.with_list(self._log.ledgers, properties=properties)
-            await self._guarded(self._record.write(following))
+            await self._guarded(self._record.write(self._record.present.with_properties(properties)))
 
     @property
     def settings(self) -> ManagedLedgerSettings:

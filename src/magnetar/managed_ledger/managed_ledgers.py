@@ -21,6 +21,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener, Surroundings
 from magnetar.managed_ledger.read_budget import ReadBudget
+from magnetar.managed_ledger.shadow_ledger import ShadowLedger
 from magnetar.managed_ledger.side_ledgers import SideLedgers
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
@@ -66,21 +67,29 @@ class ManagedLedgers:
         create: bool = True,
         settings: ManagedLedgerSettings | None = None,
         properties: Mapping[str, str] | None = None,
+        source: str | None = None,
     ) -> ManagedLedger:
         """Take a log over from whoever had it: fence, recover, record, and only then serve.
 
-        TopicNotFound when it is absent and may not be made; ServiceNotReady when it is open here already.
+        With a source it is a ShadowLedger, which shows that log's entries and never touches them. TopicNotFound when the
+        log is absent and may not be made; ServiceNotReady when it is open here already.
         """
         if self._is_closed or name in self._open or name in self._opening:
             raise ServiceNotReady(f"{name} is open here already, or this process is closing")
         self._opening[name] = None
         try:
-            ledger = await ManagedLedger.open(
-                self._parts(name, settings),
-                listener,
-                create=create,
-                properties=properties or {},
-                on_closed=self._on_ledger_closed,
+            log, closed = self._parts(name, settings), self._on_ledger_closed
+            ledger = await (
+                ManagedLedger.open(log, listener, create=create, properties=properties or {}, on_closed=closed)
+                if source is None
+                else ShadowLedger.open_shadow(
+                    log,
+                    Catalog(self._store, source),
+                    listener,
+                    create=create,
+                    properties=properties or {},
+                    on_closed=closed,
+                )
             )
         finally:
             del self._opening[name]
@@ -115,6 +124,11 @@ class ManagedLedgers:
         """True when there is a log of this name that is not on its way out."""
         found = await Catalog(self._store, name).record.read()
         return found is not None and not self._is_going(found.value)
+
+    async def properties(self, name: str) -> dict[str, str]:
+        """The properties of a log, open or not; none when it is absent."""
+        found = await Catalog(self._store, name).record.read()
+        return {} if found is None else LedgerRecord(found.value).properties
 
     async def names(self, prefix: str) -> list[str]:
         """The logs directly below a prefix such as `tenant/namespace/persistent`, sorted.

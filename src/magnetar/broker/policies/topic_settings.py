@@ -13,6 +13,8 @@ from magnetar.config.managed_ledger import ManagedLedgerSettings
 
 _MINUTE_MS = 60_000
 _MIB = 1024 * 1024
+# Shadow topics learn of the last message after twice this, if none follows it.
+_SHADOWED_MS = 20
 
 
 def topic_settings(settings: BrokerSettings, policies: TopicPolicies) -> BrokerSettings:
@@ -56,6 +58,7 @@ def storage_settings(settings: ManagedLedgerSettings, policies: TopicPolicies) -
         ensemble_size=copies.ensemble,
         write_quorum=copies.write_quorum,
         ack_quorum=copies.ack_quorum,
+        confirmed_told_interval_ms=_SHADOWED_MS if policies.shadow_topics else settings.confirmed_told_interval_ms,
         cursor_flush_interval_ms=interval_ms or settings.cursor_flush_interval_ms,
     )
 

@@ -16,9 +16,10 @@ from magnetar.broker.served import ServedTopic
 from magnetar.broker.session.schemas import producer_version
 from magnetar.broker.session.session import OpeningProducer, OpenProducer, Session
 from magnetar.broker.session.transactions import hold, publish_in_transaction, refuse_send
+from magnetar.broker.shadow_topic import ShadowTopic
 from magnetar.broker.topic import Topic
 from magnetar.errors import BadCommand, MagnetarError, NotSupported, ServiceNotReady, TooManyRequests
-from magnetar.ids import EARLIEST
+from magnetar.ids import EARLIEST, Position
 from magnetar.names import TopicName, check_subscription
 from magnetar.wire import commands
 from magnetar.wire.commands import Sender
@@ -226,7 +227,11 @@ def _on_unusual_send(session: Session, data: bytes, payload: bytes) -> None:
 def _publish_unusual(session: Session, opened: OpenProducer, send: pb.CommandSend, payload: bytes) -> None:
     try:
         if send.HasField("message_id"):
-            raise NotSupported("Only shadow topic supports sending messages with messageId")
+            if not isinstance(opened.topic, ShadowTopic):
+                raise NotSupported("Only shadow topic supports sending messages with messageId")
+            position = Position(send.message_id.ledgerId, send.message_id.entryId)
+            opened.topic.on_shown(opened.producer, send.sequence_id, send.highest_sequence_id, position, len(payload))
+            return
         check_intact(payload)
         if send.HasField("txnid_most_bits") and send.HasField("txnid_least_bits"):
             publish_in_transaction(session, opened, send, payload)
