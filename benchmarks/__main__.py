@@ -91,7 +91,6 @@ def main() -> int:
         for load in chosen:
             if not (load.peers_only and len(peers) == 1):
                 bench.measure(load)
-    run.write()
     run.show()
     return 1 if run.failures else 0
 
@@ -136,6 +135,7 @@ class _Bench:
                     self._run.failures.append(f"{load.name} on {peer.name}: {type(error).__name__}: {error}"[:300])
         sides = {name: medians(rounds) for name, rounds in found.items()}
         self._run.add(load.group, sides, os.getloadavg()[0])
+        self._run.write()
         print(f"{load.name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
 
     def _once(self, load: Load, peer: Peer) -> list[Figure]:

@@ -8,7 +8,7 @@ import pulsar
 
 from benchmarks import topics
 from benchmarks.figures import Figure, Scale, percentile
-from benchmarks.raw_connection import run_until
+from benchmarks.raw_connection import Watched, run_until
 from benchmarks.raw_consume import TYPES, RawConsumer, consume
 from benchmarks.raw_frames import Shape
 from benchmarks.raw_publish import Publisher, publish
@@ -112,7 +112,7 @@ def delayed(server: Server, scale: Scale) -> list[Figure]:
     publisher = Publisher(server.service_url, [topic], count, Shape(100, deliver_at_ms=due_ms), 2_000)
     consumer.start()
     began = time.perf_counter()
-    watched = {consumer.connection: (consumer.receive, None)}
+    watched: Watched = {consumer.connection: (consumer.receive, None)}
     run_until(lambda: publisher.is_done, watched | {publisher.connection: (publisher.receive, publisher.send)})
     rate = count / (time.perf_counter() - began)
     early = consumer.entries if time.time() * 1000 < due_ms else 0

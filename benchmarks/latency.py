@@ -173,7 +173,9 @@ def beside_a_reader(server: Server, scale: Scale) -> list[Figure]:
     over.set()
     scanner.join(DRAIN_LIMIT_S)
     found = []
-    pairs = [("publish", alone.publish_ms, beside.publish_ms, ("F-PLAT-04",))]
+    pairs: list[tuple[str, list[float], list[float], tuple[str, ...]]] = [
+        ("publish", alone.publish_ms, beside.publish_ms, ("F-PLAT-04",))
+    ]
     pairs += [("tail read", alone.end_to_end_ms, beside.end_to_end_ms, ("F-PLAT-04", "F-PRB-14", "F-BKS-31"))]
     for what, quiet, busy, tags in pairs:
         before, after = percentile(quiet, 99), percentile(busy, 99)

@@ -81,7 +81,7 @@ class RawConnection:
         subscription: str,
         consumer_id: int,
         *,
-        kind: "pb.CommandSubscribe.SubType" = pb.CommandSubscribe.Exclusive,
+        kind: "pb.CommandSubscribe.SubType.ValueType" = pb.CommandSubscribe.Exclusive,
         earliest: bool = False,
         name: str = "",
     ) -> None:
@@ -140,9 +140,13 @@ class RawConnection:
         self.socket.close()
 
 
+# What to call when a connection can be read, and when it can be written; the latter says whether to call again.
+Watched = dict[RawConnection, tuple[Callable[[], None], Callable[[], bool] | None]]
+
+
 def run_until(
     done: Callable[[], bool],
-    watched: dict[RawConnection, tuple[Callable[[], None], Callable[[], bool] | None]],
+    watched: Watched,
     limit_s: float = 600.0,
 ) -> None:
     """Serve connections until it is done: each has a call for when it can be read, and one for when there is room to

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from benchmarks.raw_connection import MESSAGE, RawConnection, run_until
+from benchmarks.raw_connection import MESSAGE, RawConnection, Watched, run_until
 from benchmarks.raw_publish import Publisher
 from magnetar.wire import frame
 from magnetar.wire.proto import pulsar_api_pb2 as pb
@@ -94,8 +94,8 @@ class RawConsumer:
 def consume(consumers: list[RawConsumer], messages: int, beside: list[Publisher] | None = None) -> float:
     """Messages per second from the first permits until so many came, whoever got them; acks are sent by then."""
     publishers = beside or []
-    watched = {consumer.connection: (consumer.receive, None) for consumer in consumers}
-    writers = {publisher.connection: (publisher.receive, publisher.send) for publisher in publishers}
+    watched: Watched = {consumer.connection: (consumer.receive, None) for consumer in consumers}
+    writers: Watched = {publisher.connection: (publisher.receive, publisher.send) for publisher in publishers}
     started = time.perf_counter()
     for consumer in consumers:
         consumer.start()

@@ -24,7 +24,9 @@ class Server(Protocol):
     """One running broker with its storage, on loopback, every receipt after a sync."""
 
     name: str
-    data_directory: Path
+
+    @property
+    def data_directory(self) -> Path: ...
 
     @property
     def service_url(self) -> str: ...
