@@ -148,3 +148,41 @@ def test_only_settings_about_balance_change_while_brokers_run() -> None:
     # What someone else has written and cannot be used is passed over.
     changed = applied(BalanceSettings(), {"loadBalancerBrokerMaxTopics": "-5", "loadBalancerEnabled": "false", "x": 1})
     assert changed == BalanceSettings(enabled=False)
+
+
+@pytest.mark.feature("F-TUN-08")
+def test_with_splitting_off_no_number_of_topics_splits_a_bundle() -> None:
+    async def scenario() -> None:
+        often = replace(SETTINGS, split_interval_ms=20, shedding_interval_ms=20, shedding_enabled=False)
+        assert often.bundle_topics_max == 1000
+        async with Members(1, bundles=1, settings=replace(often, split_enabled=False)) as members:
+            (alone,) = members.all
+            (whole,) = (await alone.ranges.of(NAMESPACE)).all()
+            await alone.ownership.claim(whole)
+            load = BrokerLoad(
+                alone.own,
+                "instance",
+                0,
+                0,
+                "test",
+                (ResourceUsage(1.0, 100.0),) * 5,
+                {str(whole): BundleLoad(topics=1001)},
+            )
+            assert await alone.cluster.membership.report(load)
+            await seen(alone, alone, 1)
+            plan = await alone.cluster.balancer.plan()
+            assert [split.reason for split in plan.splits] == ["1001 topics are more than 1000"]
+            assert "splitting is switched off" in plan.notes
+            looks = alone.cluster.balancer.rounds
+            await members.store.put(CONFIGURATION_PATH, b'{"loadBalancerSheddingEnabled":"true"}')
+            # Its loop has looked since, more than once, and split nothing.
+            await until(lambda: alone.cluster.balancer.rounds > looks + 2)
+            assert (await alone.ranges.fresh(NAMESPACE)).all() == [whole]
+            await members.store.put(CONFIGURATION_PATH, b'{"loadBalancerAutoBundleSplitEnabled":"true"}')
+
+            async def is_split() -> bool:
+                return len((await alone.ranges.fresh(NAMESPACE)).all()) == 2
+
+            await until(is_split)
+
+    run(scenario)
