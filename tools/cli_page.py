@@ -14,6 +14,9 @@ from magnetar.cli.apply import COMMAND as APPLY
 from magnetar.cli.doctor import COMMAND as DOCTOR
 from magnetar.cli.explain import COMMAND as EXPLAIN
 from magnetar.cli.lookalike import INSTALL, REMOVE
+from magnetar.cli.pipeline import verbs_of_pipeline
+from magnetar.cli.spark_access import SPARK_FLAGS
+from magnetar.cli.sql import COMMAND as SQL
 from magnetar.cli.top import COMMAND as TOP
 from magnetar.cli.verbs.table import nouns, verbs_of_noun
 from magnetar.cli.words import Command, Flag
@@ -30,8 +33,12 @@ def page() -> str:
         "",
     ]
     lines += _common("Flags of `magnetar admin` and of Magnetar's own commands", admin.COMMON_FLAGS)
-    for command in (EXPLAIN, TOP, DOCTOR, APPLY):
+    for command in (EXPLAIN, TOP, DOCTOR, APPLY, SQL):
         lines += _section(f"magnetar {command.name}", command)
+    lines += ["## magnetar pipeline", ""]
+    lines += _common("Flags of `magnetar sql` and of `magnetar pipeline` commands that use Spark", SPARK_FLAGS)
+    for name, verb in verbs_of_pipeline().items():
+        lines += _section(f"magnetar pipeline {name}", verb.command)
     for name, table in (
         ("client", client_commands.COMMANDS),
         ("perf", perf_commands.COMMANDS),

@@ -59,7 +59,7 @@ class _Verb:
 
 
 def run_pipeline(words: Sequence[str]) -> int:
-    verbs = _verbs()
+    verbs = verbs_of_pipeline()
     if not words or words[0] in ("--help", "-h"):
         lines = [f"  {name:<8} {verb.command.help}" for name, verb in verbs.items()]
         sys.stdout.write("magnetar pipeline VERB …\n\n" + "\n".join(lines) + "\n")
@@ -74,9 +74,10 @@ def run_pipeline(words: Sequence[str]) -> int:
     return run_own(verb.command, words[1:], body, more=verb.flags, program="magnetar pipeline")
 
 
-def _verbs() -> dict[str, _Verb]:
+def verbs_of_pipeline() -> dict[str, _Verb]:
     def verb(name: str, help: str, arguments: tuple[str, ...], body: Any, flags: tuple[Flag, ...]) -> _Verb:
-        return _Verb(Command(name, help, arguments), body, flags)
+        own = tuple(each for each in flags if each not in SPARK_FLAGS)
+        return _Verb(Command(name, help, arguments, own), body, SPARK_FLAGS if len(own) < len(flags) else ())
 
     named = (
         verb("check", "Say whether a pipeline's file is right, without reading a row.", ("file",), _check, _FILE_FLAGS),

@@ -35,7 +35,7 @@ COMMAND: Final = Command(
     (
         flag("--output -o", Kind.TEXT, "The form of the result.", default="table", choices="table csv json parquet"),
         flag("--to", Kind.TEXT, "A file for the result; a directory for parquet."),
-        flag("--namespace -n", Kind.TEXT, "Where a table's short name is looked for.", default="public/default"),
+        flag("--namespace -n", Kind.TEXT, "Where short names are looked for [public/default]; what is served [all]."),
         flag("--explain", Kind.SWITCH, "Say what would be read, and do not."),
         flag("--progress", Kind.SWITCH, "Show Spark's progress on stderr.", default=None),
         flag("--serve", Kind.SWITCH, "Serve Spark Connect on loopback until it is interrupted."),
@@ -59,9 +59,10 @@ def _sql(given: dict[str, Any]) -> int:
         return _serve(given, connection)
     session = spark_session("magnetar sql", given, **more)
     try:
+        from magnetar.spark.sql.table_names import DEFAULT_NAMESPACE
         from magnetar.spark.sql.topic_sql import TopicSql
 
-        shell = _Shell(TopicSql(session, connection, given["namespace"]), given)
+        shell = _Shell(TopicSql(session, connection, given["namespace"] or DEFAULT_NAMESPACE), given)
         if given["statement"] is not None:
             shell.run(given["statement"])
             return exits.OK
@@ -204,6 +205,10 @@ def _namespaces(given: dict[str, Any]) -> list[str]:
         api.close()
 
 
+def _served_namespaces(given: dict[str, Any]) -> list[str]:
+    return [given["namespace"]] if given["namespace"] else _namespaces(given)
+
+
 def _serve(given: dict[str, Any], connection: dict[str, str]) -> int:
     from magnetar.cli.spark_access import check_spark
 
@@ -220,7 +225,7 @@ def _serve(given: dict[str, Any], connection: dict[str, str]) -> int:
             api.pause(10)
             api.close()
             with contextlib.suppress(MagnetarError):
-                served.refresh(_namespaces(given))
+                served.refresh(_served_namespaces(given))
     finally:
         session.stop()
 
@@ -228,7 +233,7 @@ def _serve(given: dict[str, Any], connection: dict[str, str]) -> int:
 def _offer(served: Any, given: dict[str, Any], session: "SparkSession", port: str) -> None:
     """Say where, once every topic is a table."""
     try:
-        served.refresh(_namespaces(given))
+        served.refresh(_served_namespaces(given))
     except MagnetarError as error:
         sys.stderr.write(f"magnetar: topics are not tables yet: {error}\n")
     addresses = {"connect": f"sc://127.0.0.1:{port}", "ui": session.sparkContext.uiWebUrl, "tables": served.views}
