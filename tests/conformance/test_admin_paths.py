@@ -92,3 +92,52 @@ def test_a_resource_group_that_is_used_stays(http: httpx.Client) -> None:
     assert http.delete(namespace).status_code == 204
     assert http.delete(group).status_code == 204
     assert http.get(group).status_code == 404
+
+
+@pytest.mark.feature("B-26")
+def test_the_records_of_a_topic_are_shown(http: httpx.Client) -> None:
+    path = "/admin/v2/persistent/public/default/written-down"
+    assert http.put(path).status_code == 204
+    assert http.put(f"{path}/subscription/s").status_code == 204
+    info = http.get(f"{path}/internal-info").json()
+    assert [ledger["isOffloaded"] for ledger in info["ledgers"]] == [False]
+    assert list(info["cursors"]) == ["s"]
+    assert http.get(f"{path}/backlog").json()["cursorDetails"]["s"]["cursorBacklog"] == 0
+    assert http.get("/admin/v2/persistent/public/default/nowhere/internal-info").status_code == 404
+    for word in ("destinations", "topics"):
+        assert "public/default" in http.get(f"/admin/v2/broker-stats/{word}").json()
+    by_namespace = http.get("/admin/v2/broker-stats/metrics").json()[1:]
+    assert [each["dimensions"]["namespace"] for each in by_namespace] == ["public/default"]
+
+
+def test_namespaces_of_an_anti_affinity_group_are_found(http: httpx.Client) -> None:
+    for name in ("apart-1", "apart-2", "together"):
+        assert http.put(f"/admin/v2/namespaces/public/{name}").status_code == 204
+        if name != "together":
+            assert http.post(f"/admin/v2/namespaces/public/{name}/antiAffinity", content="g").status_code == 204
+    group = "/admin/v2/namespaces/standalone/antiAffinity/g"
+    assert http.get(f"{group}?property=public").json() == ["public/apart-1", "public/apart-2"]
+    assert http.get(group).status_code == 400
+
+
+@pytest.mark.feature("B-20")
+def test_permissions_on_many_topics_at_once(http: httpx.Client) -> None:
+    topics = [f"persistent://public/default/granted-{index}" for index in range(3)]
+    options = [{"topic": topic, "role": "r", "actions": ["produce"]} for topic in topics]
+    assert http.post("/admin/v2/namespaces/grantPermissionsOnTopics", json=options).status_code == 204
+    path = "/admin/v2/persistent/public/default/granted-2/permissions"
+    assert http.get(path).json() == {"r": ["produce"]}
+    assert http.post("/admin/v2/namespaces/revokePermissionsOnTopics", json=options[1:]).status_code == 204
+    assert http.get(path).json() == {}
+    assert http.post("/admin/v2/namespaces/grantPermissionsOnTopics", json=[]).status_code == 400
+
+
+def test_whose_policies_isolate_a_broker(http: httpx.Client) -> None:
+    path = "/admin/v2/clusters/standalone/namespaceIsolationPolicies"
+    broker = http.get("/admin/v2/brokers").json()[0]
+    assert http.get(f"{path}/brokers/{broker}").status_code == 404
+    policy = {"namespaces": ["public/apart.*"], "primary": [".*"], "secondary": []}
+    assert http.post(f"{path}/p", json=policy).status_code == 204
+    shown = http.get(f"{path}/brokers/{broker}").json()
+    assert (shown["namespaceRegex"], shown["primary"]) == (["public/apart.*"], True)
+    assert http.delete(f"{path}/p").status_code == 204

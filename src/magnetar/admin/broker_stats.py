@@ -12,10 +12,13 @@ import magnetar
 from magnetar.admin.answers import answered
 from magnetar.admin.bundle_routes import ranges_of
 from magnetar.admin.bundles import bundle_of
+from magnetar.admin.metric_tables import TOPIC_ROWS, Looks
+from magnetar.admin.metric_text import Sums
 from magnetar.admin.parts import Parts
 from magnetar.admin.slices import sliced
 from magnetar.admin.topic_stats import StatsAsked, topic_stats
 from magnetar.broker.ownership.load_data import encode_load
+from magnetar.broker.served import ServedTopic
 
 router = APIRouter(prefix="/admin/v2/broker-stats", tags=["broker statistics"])
 
@@ -35,6 +38,33 @@ async def topics(parts: Parts) -> Response:
         stats = topic_stats(topic, parts.rates, StatsAsked(), parts.broker_id)
         bundle.setdefault(str(topic.name.domain), {})[str(topic.name)] = stats
     return answered(found)
+
+
+@router.get("/destinations")
+async def destinations(parts: Parts) -> Response:
+    """What `topics` was called before."""
+    return await topics(parts)
+
+
+@router.get("/metrics")
+async def metrics(parts: Parts) -> Response:
+    """Pulsar's old form of metrics: the broker's own, then those of each namespace."""
+    namespaces: dict[str, Sums] = {}
+    looks = Looks(parts.rates, parts.ages, parts.clock.now_ms())
+    served: list[ServedTopic] = [*parts.broker.topics.loaded(), *parts.broker.topics.in_memory()]
+    async for topic in sliced(served, _STATS_PER_SLICE):
+        namespaces.setdefault(str(topic.name.namespace), Sums()).add(topic, looks)
+    cache = parts.broker.topics.managed_ledgers.cache
+    own = {
+        "brk_ml_count": len(parts.broker.topics.loaded()),
+        "brk_ml_cache_used_size": cache.held_bytes,
+        "brk_active_connections": len(parts.broker.connections),
+    }
+    answer: list[dict[str, Any]] = [{"metrics": own, "dimensions": {}}]
+    for namespace, sums in namespaces.items():
+        values = {f"brk_{row.name.removeprefix('pulsar_')}": sums.of(row.name) for row in TOPIC_ROWS}
+        answer.append({"metrics": {**values, "brk_no_of_topics": sums.topics}, "dimensions": {"namespace": namespace}})
+    return answered(answer)
 
 
 @router.get("/load-report")

@@ -146,6 +146,12 @@ async def isolated_brokers(parts: Parts, cluster: str) -> Response:
     return answered([_isolated(broker, policies) for broker in await active_brokers(parts)])
 
 
+@router.get("/{cluster}/namespaceIsolationPolicies/brokers/{broker}")
+async def isolated_broker(parts: Parts, cluster: str, broker: str) -> Response:
+    policies = decode_policies(await _isolation(parts, decode_name(cluster)))
+    return answered(_isolated(decode_name(broker), policies))
+
+
 @router.get("/{cluster}/namespaceIsolationPolicies/{name}")
 async def isolation_policy(parts: Parts, cluster: str, name: str) -> Response:
     found = (await _isolation(parts, decode_name(cluster))).get(decode_name(name))

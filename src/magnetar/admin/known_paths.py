@@ -320,7 +320,9 @@ _FEATURES: Final = (
     ("/admin/v3/packages", "Packages"),
     ("/admin/v3/transactions", "Transactions over HTTP"),
     ("/admin/v2/resource-quotas", "Resource quotas of bundles"),
-    ("/admin/v2/broker-stats", "This kind of broker statistics"),
+    ("/admin/v2/broker-stats/broker-resource-availability", "Resource units of a broker"),
+    ("/admin/v2/broker-stats/bookieops", "Counts of ledger operations by topic"),
+    ("/admin/v2/broker-stats", "The statistics of a Java virtual machine"),
     ("/topics", "Publishing over HTTP"),
 )
 _LAST_PARTS: Final = (

@@ -38,7 +38,20 @@ class _Domain(Convertor[str]):
         return value
 
 
+class _Bundle(Convertor[str]):
+    """`{bundle:bundle}` is a range of hashes, so that no topic is taken for one."""
+
+    regex = "0x[0-9a-fA-F]{8}_0x[0-9a-fA-F]{8}"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
 register_url_convertor("domain", _Domain())
+register_url_convertor("bundle", _Bundle())
 
 
 @dataclass(slots=True)

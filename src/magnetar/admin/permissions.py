@@ -56,7 +56,7 @@ async def revoke_on_subscription(parts: Parts, namespace: Namespace, subscriptio
 
 @router.post(_NAMESPACE + "/permissions/{role}")
 async def grant(parts: Parts, namespace: Namespace, role: str, body: Body) -> Response:
-    actions = _actions(body)
+    actions = checked_actions(body)
     name = decode_name(role)
     await change(parts, namespace, lambda record: _member(record, "namespace_auth").update({name: actions}))
     return done()
@@ -81,20 +81,20 @@ async def of_topic(parts: Parts, topic: Topic) -> Response:
 
 @router.post(TOPIC + "/permissions/{role}")
 async def grant_on_topic(parts: Parts, topic: Topic, role: str, body: Body) -> Response:
-    actions = _actions(body)
+    actions = checked_actions(body)
     name = decode_name(role)
-    await change(parts, topic.namespace, lambda record: _grant_topic(record, topic, name, actions))
+    await change(parts, topic.namespace, lambda record: grant_topic(record, topic, name, actions))
     return done()
 
 
 @router.delete(TOPIC + "/permissions/{role}")
 async def revoke_on_topic(parts: Parts, topic: Topic, role: str) -> Response:
     name = decode_name(role)
-    await change(parts, topic.namespace, lambda record: _grant_topic(record, topic, name, None))
+    await change(parts, topic.namespace, lambda record: grant_topic(record, topic, name, None))
     return done()
 
 
-def _actions(body: Any) -> list[str]:
+def checked_actions(body: Any) -> list[str]:
     actions = texts(body, "actions")
     unknown = [action for action in actions if action not in ACTIONS]
     if unknown or not actions:
@@ -111,7 +111,7 @@ def _member(record: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def _grant_topic(record: dict[str, Any], topic: TopicName, role: str, actions: list[str] | None) -> None:
+def grant_topic(record: dict[str, Any], topic: TopicName, role: str, actions: list[str] | None) -> None:
     by_topic = _member(record, "destination_auth")
     roles = by_topic.setdefault(str(topic), {})
     if actions is None:
