@@ -77,6 +77,12 @@ class AdminServer:
         """Build the application beside the loop, then serve."""
         self._tasks.start(self._serve(listener, self._take_https_port()), "admin: start")
 
+    async def listen_on(self, listener: socket.socket, *, tls: bool = False) -> None:
+        """Serve one more port, such as one that several processes share; only once it is serving."""
+        context = self._broker.tls.context if tls and self._broker.tls is not None else None
+        if self._http is not None:
+            await self._http.start(listener, context)
+
     async def stop(self) -> None:
         """Let requests that run end, for a moment; then close every connection."""
         if self._http is not None:

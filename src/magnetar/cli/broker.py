@@ -18,6 +18,8 @@ from magnetar.broker.ownership.cluster import Clustering
 from magnetar.cli.exposure import check_exposure
 from magnetar.cli.ledger_client import ledger_client
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
+from magnetar.cli.worker import end_with_supervisor, open_front, own_settings
+from magnetar.cli.worker_plan import Charge
 from magnetar.config.key import BROKER
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.cluster_identity import check_cluster
@@ -34,13 +36,18 @@ _INSTANCE: Final = "broker-instance"
 _INSTANCE_BYTES_MAX: Final = 100
 
 
-def run_broker(flags: RoleFlags, given: dict[str, str | None]) -> int:
-    """Serve until told to stop; returns the exit code."""
-    settings = role_settings(flags, BROKER, given)
-    check_exposure(settings, sys.stderr.write)
+def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | None = None) -> int:
+    """Serve until told to stop; returns the exit code. With a charge it is one worker of several."""
+    if charge is not None:
+        given = {**given, **own_settings(charge)}
+    settings = role_settings(flags, BROKER if charge is None else charge.role, given)
+    if charge is None:
+        check_exposure(settings, sys.stderr.write)
     start_logging(settings.runtime, sys.stderr)
 
     async def serve(process: Process) -> None:
+        if charge is not None:
+            end_with_supervisor(process)
         clock = SystemClock()
         async with AsyncExitStack() as opened:
             listener = take_port(settings.broker)
@@ -67,11 +74,13 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None]) -> int:
                 settings.security,
                 Clustering(settings.balance, settings.metadata, instance),
             )
-            url = await broker.start()
+            url = await broker.start(front=None if charge is None else (charge.service_url, charge.web_url))
             opened.push_async_callback(broker.stop)
             admin = AdminServer(broker, store, broker.policies, clock, process.metrics, settings.admin, tasks)
             admin.start(listener)
             opened.push_async_callback(admin.stop)
+            if charge is not None:
+                await open_front(opened, broker, admin, charge)
             web_url = f"http://{settings.broker.advertised_address}:{http_port}"
             announce(
                 f"Magnetar broker of cluster '{settings.broker.cluster_name}'",

@@ -36,6 +36,12 @@ def common(
     """An Apache-Pulsar-compatible messaging and streaming platform."""
 
 
+Workers = Annotated[int | None, typer.Option(min=1, help="So many broker processes share the ports [default: none].")]
+WorkerPort = Annotated[
+    int | None, typer.Option(help="First of the workers' own ports, four for each [default: free ones, kept].")
+]
+
+
 @app.command()
 def standalone(
     data_dir: Annotated[str, typer.Option(help="Where everything is kept.")] = "data",
@@ -56,6 +62,8 @@ def standalone(
     metadata_port: Annotated[
         int | None, typer.Option(help="Loopback port for the metadata; 0 picks a free one [default: none].")
     ] = None,
+    workers: Workers = None,
+    worker_port: WorkerPort = None,
 ) -> None:
     """Run broker, bookie and metadata in one process."""
     from magnetar.cli.standalone import StandaloneFlags, run_standalone
@@ -72,6 +80,8 @@ def standalone(
         production=production,
         bookie_port=bookie_port,
         metadata_port=metadata_port,
+        workers=workers,
+        worker_port=worker_port,
     )
     raise typer.Exit(run_standalone(flags))
 
@@ -91,16 +101,24 @@ def broker(
     production: Annotated[
         bool, typer.Option("--production", help="Refuse to start where clients need not say who they are.")
     ] = False,
+    workers: Workers = None,
+    worker_port: WorkerPort = None,
+    worker: Annotated[str | None, typer.Option(hidden=True, help="What a worker is told.")] = None,
 ) -> None:
     """Run a broker of a cluster."""
     from magnetar.cli.broker import run_broker
     from magnetar.cli.role import RoleFlags
+    from magnetar.cli.worker_plan import decode_charge
 
     flags = RoleFlags(data_dir, metadata, tuple(config or ()), ready_file, json)
     given = {"--bind": bind, "--port": port, "--http-port": http_port}
     if production:
         given["security.production"] = "true"
-    raise typer.Exit(run_broker(flags, given))
+    if workers is not None:
+        from magnetar.cli.workers import WorkerFlags, run_broker_workers
+
+        raise typer.Exit(run_broker_workers(flags, given, WorkerFlags(workers, worker_port)))
+    raise typer.Exit(run_broker(flags, given, None if worker is None else decode_charge(worker)))
 
 
 @app.command()

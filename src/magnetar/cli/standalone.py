@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 from magnetar.bookie.rocks_index import RocksLedgerIndex
 from magnetar.cli.exposure import check_exposure
+from magnetar.cli.role import RoleFlags
+from magnetar.cli.workers import WorkerFlags, run_standalone_workers
 from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
 from magnetar.errors import BadSetting, CannotStart, DataDirectoryInUse, DiskFull
 from magnetar.runtime.blocking_calls import BlockingCalls
@@ -48,10 +50,14 @@ class StandaloneFlags(NamedTuple):
     production: bool = False
     bookie_port: int | None = None
     metadata_port: int | None = None
+    workers: int | None = None
+    worker_port: int | None = None
 
 
 def run_standalone(flags: StandaloneFlags) -> int:
     """Serve until told to stop; returns the exit code."""
+    if flags.workers is not None:
+        return _run_workers(flags, flags.workers)
     settings = _settings(flags)
     start_logging(settings.runtime, sys.stderr)
     _prepare_directory(Path(flags.data_dir), flags.wipe)
@@ -93,12 +99,30 @@ def run_standalone(flags: StandaloneFlags) -> int:
     return run(serve, settings.runtime)
 
 
-def _settings(flags: StandaloneFlags) -> Settings:
+def _run_workers(flags: StandaloneFlags, count: int) -> int:
+    _prepare_directory(Path(flags.data_dir), flags.wipe)
+    try:
+        return run_standalone_workers(
+            RoleFlags(flags.data_dir, None, flags.config, flags.ready_file, flags.json),
+            _given(flags),
+            WorkerFlags(count, flags.worker_port),
+            DoorPorts(flags.bookie_port, flags.metadata_port),
+        )
+    except OSError as error:
+        raise _cannot_use(flags.data_dir, error) from error
+
+
+def _given(flags: StandaloneFlags) -> dict[str, str | None]:
     given = {"--bind": flags.bind, "--port": flags.port, "--http-port": flags.http_port}
-    if flags.json:
-        given["runtime.log_format"] = "json"
     if flags.production:
         given["security.production"] = "true"
+    return given
+
+
+def _settings(flags: StandaloneFlags) -> Settings:
+    given = _given(flags)
+    if flags.json:
+        given["runtime.log_format"] = "json"
     files = [SettingsFile(name, _read(name)) for name in flags.config]
     settings = load_settings(files, os.environ, {name: text for name, text in given.items() if text is not None})
     for notice in settings.notices:

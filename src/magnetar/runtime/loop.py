@@ -67,6 +67,11 @@ class Process:
         self.exit_code = EXIT_FAILED
         self.stop(f"{name} failed: {type(error).__name__}: {error}")
 
+    def abandon(self, reason: str) -> None:
+        """End at once, as a power cut would end it: nothing that is left could be done in order."""
+        _log.error("ending at once: %s", reason)
+        self._end_now(EXIT_FAILED)
+
     @property
     def is_stopping(self) -> bool:
         return self._stop.is_set()

@@ -11,34 +11,27 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
-from typing import Final
 
 from magnetar.admin.server import AdminServer, take_port
 from magnetar.bookie.bookie_metrics import Limits, describe
-from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.opening import IndexFactory
-from magnetar.bookie.plain_index import PlainLedgerIndex
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.broker import Broker
 from magnetar.config.bookie import BookieSettings
 from magnetar.config.load import Settings
-from magnetar.errors import BookieUnavailable, StorageFailed
-from magnetar.ledger.catalog import LedgerCatalog
+from magnetar.errors import BookieUnavailable
 from magnetar.ledger.channel import BookieChannel
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.placement import RandomPlacement
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
-from magnetar.metadata.embedded import EmbeddedStore
 from magnetar.metadata.measured import measured_store
-from magnetar.metadata.store import MetadataStore, SessionEvent
+from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.metrics import Metrics
-from magnetar.runtime.tasks import Tasks
 from magnetar.standalone.doors import NO_DOORS, DoorPorts, open_doors
+from magnetar.standalone.ground import BOOKIE, open_ground
 from magnetar.standalone.local_channel import LocalBookieChannel
-
-BOOKIE: Final = "127.0.0.1:3181"
 
 
 class Standalone:
@@ -81,26 +74,10 @@ class Standalone:
                 listener = take_port(settings.broker)
                 opened.callback(listener.close)
                 settings = replace(settings, broker=replace(settings.broker, http_port=listener.getsockname()[1]))
-            await disk.make_directory(".")
-            lock = await disk.lock("LOCK")
-            opened.push_async_callback(lock.release)
-            store = await EmbeddedStore.open(disk, "metadata", clock=clock, settings=settings.metadata)
-            opened.push_async_callback(store.close)
-            store.watch_session(lambda event: _end_with_session(event, on_failed))
-            catalog = LedgerCatalog(store, random, settings.ledger)
-            await catalog.prepare()
-            storage = await BookieStorage.open(
-                disk,
-                settings.bookie,
-                bookie=BOOKIE,
-                clock=clock,
-                index_factory=index_factory or (lambda directory: PlainLedgerIndex.open(disk, directory)),
-                on_failed=on_failed,
-                questions=LedgerQuestions(lambda: _existing(catalog), catalog.exists),
+            ground = await open_ground(
+                opened, disk, settings, clock=clock, random=random, on_failed=on_failed, index_factory=index_factory
             )
-            opened.push_async_callback(storage.close)
-            tasks = Tasks("standalone", lambda _, error: on_failed(error))
-            opened.push_async_callback(tasks.close)
+            store, storage, tasks = ground.store, ground.storage, ground.tasks
             measured = measured_store(store, metrics)
             ledgers = Ledgers(
                 measured,
@@ -144,10 +121,6 @@ class Standalone:
         await self._closing.aclose()
 
 
-async def _existing(catalog: LedgerCatalog) -> list[int]:
-    return [ledger_id async for ledger_id in catalog.ledger_ids()]
-
-
 class _NoServer:
     """Nobody connects to a bookie inside."""
 
@@ -163,12 +136,6 @@ def _describe_bookie(metrics: Metrics, storage: BookieStorage, settings: BookieS
         reads=settings.reads_max,
     )
     describe(metrics, storage, _NoServer(), limits)
-
-
-def _end_with_session(event: SessionEvent, on_failed: Callable[[BaseException], None]) -> None:
-    """The embedded store's session is lost only when its disk has failed, for good."""
-    if event is SessionEvent.LOST:
-        on_failed(StorageFailed("the metadata store could not be written"))
 
 
 def _only(channel: BookieChannel) -> Callable[[str], BookieChannel]:
