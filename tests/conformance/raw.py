@@ -25,6 +25,9 @@ class RawClient:
     def send(self, kind: "pb.BaseCommand.Type.ValueType", command: Any) -> None:
         self._socket.sendall(commands.encode(kind, command))
 
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
     def next_request(self) -> int:
         self._request_id += 1
         return self._request_id

@@ -180,6 +180,7 @@ class Broker:
         cluster.ownership.close_topics = self._close_topics
         cluster.reports.counts = lambda: topic_counts(self.topics)
         cluster.hold_clients = self._hold_clients
+        self.transactions.is_shared = True
         self.topics.check_served = cluster.ownership.check_served
         self.topics.on_storage_failed = cluster.ownership.on_storage_failed
 

@@ -55,7 +55,7 @@ async def open_pending_acks(
             on_committed=lambda claims, cumulative: apply_commit(subscription, claims, cumulative),
             on_aborted=lambda claims, cumulative: apply_abort(subscription, claims, cumulative),
         )
-        opened.log.on_failed = lambda _error: tasks.start(_give_up(subscription, opened), f"{opened.log.name}: give up")
+        opened.log.on_failed = lambda _error: _give_up(subscription, opened, tasks)
         subscription.pending_acks = opened
         subscription.pump.sieve.pending = opened.acks
         return opened
@@ -66,11 +66,16 @@ def has_pending_acks(subscription: "Subscription") -> bool:
     return LOG_PROPERTY in subscription.cursor.user_properties
 
 
-async def _give_up(subscription: "Subscription", failed: PendingAckLog) -> None:
+def _give_up(subscription: "Subscription", failed: PendingAckLog, tasks: Tasks) -> None:
     """Its log takes no more. Whoever needs it next opens it anew; until then nothing that is claimed goes out."""
-    await failed.log.close()
-    if subscription.pending_acks is failed:
-        subscription.pending_acks = None
+
+    async def close() -> None:
+        await failed.log.close()
+        if subscription.pending_acks is failed:
+            subscription.pending_acks = None
+
+    if not tasks.is_closed:
+        tasks.start(close(), f"{failed.log.name}: give up")
 
 
 def apply_commit(subscription: "Subscription", claims: list[Claim], cumulative: Claim | None) -> None:

@@ -52,6 +52,8 @@ class Transactions:
         on_crash: Callable[[str, BaseException], None],
     ) -> None:
         self.is_enabled = settings.transactions_enabled
+        # Whether other brokers serve topics too: their ends cannot be told yet.
+        self.is_shared = False
         self._topics = topics
         self._namespaces = namespaces
         self._settings = settings
@@ -67,7 +69,7 @@ class Transactions:
 
     async def start(self) -> None:
         """Put the coordinators on record, and take up what was left undone."""
-        if not self.is_enabled:
+        if not self.is_enabled or self.is_shared:
             return
         await self._namespaces.create_partitioned(ASSIGN_TOPIC, self._settings.transaction_coordinators)
         self._amount = await self._namespaces.partitions(ASSIGN_TOPIC)
@@ -125,6 +127,8 @@ class Transactions:
     def check_enabled(self) -> None:
         if not self.is_enabled:
             raise NotSupported("Transactions are not enabled: set transactionCoordinatorEnabled=true")
+        if self.is_shared:
+            raise NotSupported("Transactions are kept by a broker that is alone: in a cluster they are not served yet")
 
     # --- what comes to topics ---------------------------------------------------------------------
 
@@ -212,7 +216,7 @@ class Transactions:
 
     def _on_failed(self, coordinator: Coordinator) -> None:
         self._forget(coordinator)
-        if not self._is_closed:
+        if not self._tasks.is_closed:
             self._tasks.start(coordinator.log.close(), f"close the log of coordinator {coordinator.coordinator_id}")
 
     def _forget(self, coordinator: Coordinator) -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from magnetar.broker.transactions.coordinator_state import (
     DEFAULT_TIMEOUT_MS,
     CoordinatorState,
-    Record,
     Status,
     decode,
 )
@@ -21,6 +20,7 @@ from magnetar.errors import (
     TransactionNotFound,
 )
 from magnetar.ids import Position
+from magnetar.wire.proto.transaction_metadata_pb2 import TransactionMetadataEntry as Record
 
 
 def begun(state: CoordinatorState, now_ms: int = 0, timeout_ms: int = 1_000) -> TxnId:
@@ -118,7 +118,9 @@ Step = tuple[str, int]
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from(["new", "add", "sub", "commit", "abort", "finish", "expire"]), st.integers(1, 4)))
+    st.lists(
+        st.tuples(st.sampled_from(["new", "add", "sub", "commit", "abort", "finish", "expire"]), st.integers(1, 4))
+    )
 )
 def test_a_replay_comes_to_the_same_state_and_outcomes_never_change(steps: list[Step]) -> None:
     state = CoordinatorState(0, ended_max=100)

@@ -132,9 +132,9 @@ def test_a_decision_is_carried_out_by_the_next_owner() -> None:
         await world.restart()
         topic = await world.topic(TARGETS[0])
         async with asyncio.timeout(20):
-            while await visible(topic) != [1]:
+            while await visible(topic) != [1]:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-            while not (await world.subscription()).cursor.is_acked(position):
+            while not (await world.subscription()).cursor.is_acked(position):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         again = await world.transactions.coordinator(0)
         await again.end(txn, commit=True)
@@ -319,5 +319,5 @@ async def until_quiet(world: TransactionWorld) -> None:
         for number in range(2):
             coordinator = await world.transactions.coordinator(number)
             coordinator.abort_expired()
-            while coordinator.state.active:
+            while coordinator.state.active:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
