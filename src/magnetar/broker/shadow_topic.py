@@ -8,6 +8,7 @@ Carries.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from magnetar.broker.namespaces import Namespaces
@@ -55,6 +56,12 @@ async def shadow_source(
 
 class ShadowTopic(Topic):
     _is_counting = False
+
+    async def add_producer(self, producer: Producer, on_waiting: Callable[[], None] = lambda: None) -> None:
+        """Only another broker's replicator; a client is told at once, not with each message."""
+        if not producer.is_replicator:
+            raise NotSupported(f"Cannot send messages to a shadow topic: {self.name}")
+        await super().add_producer(producer, on_waiting)
 
     def publish(
         self,

@@ -71,8 +71,8 @@ class ManagedLedgers:
     ) -> ManagedLedger:
         """Take a log over from whoever had it: fence, recover, record, and only then serve.
 
-        With a source it is a ShadowLedger, which shows that log's entries and never touches them. TopicNotFound when the
-        log is absent and may not be made; ServiceNotReady when it is open here already.
+        With a source it is a ShadowLedger, which shows that log's entries and never touches them. TopicNotFound when
+        the log is absent and may not be made; ServiceNotReady when it is open here already.
         """
         if self._is_closed or name in self._open or name in self._opening:
             raise ServiceNotReady(f"{name} is open here already, or this process is closing")
