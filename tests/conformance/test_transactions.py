@@ -2,6 +2,8 @@
 """Transactions end to end: with our client and frame by frame, against a real process."""
 
 import asyncio
+import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,63 @@ def test_transactions_spread_over_sixteen_coordinators(service: Service) -> None
                 assert of_one == sorted(set(of_one))
             for txn in opened:
                 await txn.abort()
+
+    run(test())
+
+
+# --- administration -----------------------------------------------------------------------------------
+
+
+def admin(service: Service, method: str, path: str) -> Any:
+    request = urllib.request.Request(f"{service.web_url}/admin/v3/transactions/{path}", method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        text = answer.read()
+    return json.loads(text) if text else None
+
+
+@pytest.mark.feature("F-TXN-16")
+def test_administration_shows_a_transaction_and_aborts_it(service: Service) -> None:
+    async def test() -> None:
+        topic = service.topic("shown")
+        bare = topic.removeprefix("persistent://")
+        async with Client(service.url) as client:
+            consumer = await client.subscribe(topic, "s")
+            producer = await client.create_producer(topic)
+            await producer.send(b"in")
+            received = await consumer.receive(20_000)
+            txn = await client.new_transaction()
+            most, least = txn.ids
+            await producer.send(b"never", txn=txn)
+            await consumer.acknowledge(received, txn=txn)
+
+            async def ask(method: str, path: str) -> Any:
+                return await asyncio.to_thread(admin, service, method, path)
+
+            shown = await ask("GET", f"transactionMetadata/{most}/{least}")
+            assert (shown["txnId"], shown["status"]) == (str(txn), "OPEN")
+            assert list(shown["producedPartitions"]) == [topic]
+            assert list(shown["ackedPartitions"][topic]) == ["s"]
+            assert [each["id"] for each in await ask("GET", "coordinators")] == list(range(16))
+            stats = await ask("GET", f"coordinatorStats?coordinatorId={most}")
+            assert stats["ongoingTxnSize"] >= 1
+            assert str(txn) in await ask("GET", "slowTransactions/0")
+            assert (await ask("GET", f"transactionBufferStats/{bare}"))["ongoingTxnSize"] == 1
+            assert (await ask("GET", f"pendingAckStats/{bare}/s"))["ongoingTxnSize"] == 1
+            place = received.message_id()
+            where = f"{bare}/s/{place.ledger_id}/{place.entry_id}"
+            assert (await ask("GET", f"positionStatsInPendingAck/{where}"))["state"] == "PendingAck"
+            in_buffer = await ask("GET", f"transactionInBufferStats/{bare}/{most}/{least}")
+            assert in_buffer["startPosition"] is not None
+            log = await ask("GET", f"coordinatorInternalStats/{most}")
+            assert log["transactionLogStats"]["managedLedgerName"].endswith(f"__transaction_log_{most}")
+            assert "pendingAckLogStats" in await ask("GET", f"pendingAckInternalStats/{bare}/s")
+            await ask("GET", f"transactionInPendingAckStats/{bare}/s/{most}/{least}")
+            await ask("GET", f"transactionBufferInternalStats/{bare}")
+            await ask("POST", f"abortTransaction/{most}/{least}")
+            with pytest.raises(BadTransactionStatus):
+                await txn.commit()
+            shown = await ask("GET", f"transactionMetadata/{most}/{least}")
+            assert shown["status"] in ("ABORTING", "ABORTED")
 
     run(test())
 

@@ -63,7 +63,7 @@ def test_every_input_has_one_output_over_kill_9(tmp_path: Path) -> None:
     async def kill_now_and_then(process: StandaloneProcess, copying: Copying) -> None:
         loop = asyncio.get_running_loop()
         for number in range(1, KILLS + 1):
-            while len(copying.outputs) < number * INPUTS // (KILLS + 2):
+            while len(copying.outputs) < number * INPUTS // (KILLS + 2):  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
             await asyncio.sleep(chance.random() / 50)
             process.kill()

@@ -39,6 +39,7 @@ from magnetar.admin import (
     topic_policies,
     topic_records,
     topics,
+    transactions,
 )
 from magnetar.admin.ages import Ages
 from magnetar.admin.answers import refusal_of, refused
@@ -87,6 +88,7 @@ ROUTERS = (
     bookies.router,
     resource_groups.router,
     schemas.router,
+    transactions.router,
 )
 
 

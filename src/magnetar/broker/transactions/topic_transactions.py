@@ -94,6 +94,11 @@ class TopicTransactions:
         if self._cursor is not None and not self._cursor.is_closed:
             self._save()
 
+    @property
+    def saved_ms(self) -> int:
+        """When the snapshot was last saved, or the topic was loaded."""
+        return self._saved_ms
+
     # --- messages ---------------------------------------------------------------------------------
 
     def admits(self, txn_id: TxnId) -> bool:

@@ -121,6 +121,12 @@ class Transactions:
             self._open[number] = opened
             return opened
 
+    async def grow(self, amount: int) -> None:
+        """More coordinators."""
+        self.check_enabled()
+        await self._namespaces.grow_partitioned(ASSIGN_TOPIC, amount)
+        self._amount = await self._namespaces.partitions(ASSIGN_TOPIC)
+
     async def of(self, txn_id: TxnId) -> Coordinator:
         return await self.coordinator(txn_id.most)
 
