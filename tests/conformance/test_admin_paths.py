@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every method and path that Apache Pulsar has, walked against a real broker: served, or 501 with what is missing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
+import pulsar
 import pytest
 
 from magnetar.admin.app import all_routes
@@ -14,11 +16,14 @@ from tools.admin_page import PAGE, page
 
 
 @pytest.fixture(scope="module")
-def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with (
-        StandaloneProcess(tmp_path_factory.mktemp("admin")) as standalone,
-        httpx.Client(base_url=standalone.web_url, timeout=30) as client,
-    ):
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
+    with StandaloneProcess(tmp_path_factory.mktemp("admin")) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def http(standalone: StandaloneProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=standalone.web_url, timeout=30) as client:
         yield client
 
 
@@ -26,6 +31,8 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 def test_no_known_path_is_answered_as_if_it_were_unknown(http: httpx.Client) -> None:
     wrong = []
     for method, path, is_served in served_paths(all_routes()):
+        if path.endswith("/shutdown"):
+            continue
         answer = http.request(method, sample_of(path), json=None)
         plain = answer.status_code == 405 or '"Not Found"' in answer.text or "There is no policy" in answer.text
         if plain or answer.status_code == 500 or (answer.status_code == 501) is is_served:
@@ -94,7 +101,6 @@ def test_a_resource_group_that_is_used_stays(http: httpx.Client) -> None:
     assert http.get(group).status_code == 404
 
 
-@pytest.mark.feature("B-26")
 def test_the_records_of_a_topic_are_shown(http: httpx.Client) -> None:
     path = "/admin/v2/persistent/public/default/written-down"
     assert http.put(path).status_code == 204
@@ -141,3 +147,94 @@ def test_whose_policies_isolate_a_broker(http: httpx.Client) -> None:
     shown = http.get(f"{path}/brokers/{broker}").json()
     assert (shown["namespaceRegex"], shown["primary"]) == (["public/apart.*"], True)
     assert http.delete(f"{path}/p").status_code == 204
+
+
+def stored(client: httpx.Client, path: str, count: int, service_url: str) -> list[str]:
+    """Publish one by one; their ids."""
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    publisher = pulsar.Client(service_url, logger=quiet)
+    try:
+        topic = "persistent://" + path.removeprefix("/admin/v2/persistent/")
+        producer = publisher.create_producer(topic, batching_enabled=False)
+        for index in range(count):
+            producer.send(f"m{index}".encode(), properties={"n": str(index)})
+    finally:
+        publisher.close()
+    last = client.get(f"{path}/lastMessageId").json()
+    return [f"{last['ledgerId']}:{index}" for index in range(count)]
+
+
+@pytest.mark.feature("B-26")
+def test_what_operators_do_to_a_topic_and_its_broker(tmp_path: Path, eventually: Callable[..., object]) -> None:
+    path = "/admin/v2/persistent/public/default/operated"
+    with StandaloneProcess(tmp_path) as standalone, httpx.Client(base_url=standalone.web_url, timeout=30) as http:
+        for word in ("health", "ready"):
+            assert http.get(f"/admin/v2/brokers/{word}").text == "ok"
+        assert http.get("/admin/v2/brokers/configuration/runtime").json()["clusterName"] == "standalone"
+        assert http.put(path).status_code == 204
+        assert http.put(f"{path}/subscription/s").status_code == 204
+        ids = stored(http, path, 6, standalone.service_url)
+        ledger = int(ids[0].partition(":")[0])
+        # Looked at without consuming.
+        assert http.get(f"{path}/examinemessage?initialPosition=earliest&messagePosition=2").content == b"m1"
+        assert http.get(f"{path}/subscription/s/position/3").content == b"m2"
+        assert http.get(f"{path}/ledger/{ledger}/entry/4").content == b"m4"
+        analysed = http.get(f"{path}/subscription/s/analyzeBacklog")
+        analysed = analysed if analysed.status_code == 200 else http.post(f"{path}/subscription/s/analyzeBacklog")
+        assert analysed.json()["messages"] == 6
+        # Expired up to a message, which is kept.
+        until = {"ledgerId": ledger, "entryId": 1, "partitionIndex": -1}
+        assert http.post(f"{path}/subscription/s/expireMessages", json=until).status_code == 204
+        eventually(lambda: http.get(f"{path}/stats").json()["subscriptions"]["s"]["msgBacklog"] in (4, 5))
+        # Properties of topic, subscription and namespace.
+        assert http.put(f"{path}/properties", json={"team": "a"}).status_code == 204
+        assert http.get(f"{path}/properties").json() == {"team": "a"}
+        assert http.put(f"{path}/subscription/s/properties", json={"k": "v"}).status_code == 204
+        assert http.get(f"{path}/subscription/s/properties").json() == {"k": "v"}
+        assert http.put("/admin/v2/namespaces/public/default/property/o/p").status_code == 204
+        assert http.get("/admin/v2/namespaces/public/default/property/o").text.strip('"') == "p"
+        # Truncated and trimmed: nothing is left to read.
+        assert http.delete(f"{path}/truncate").status_code == 204
+        assert http.post(f"{path}/trim").status_code == 204
+        eventually(lambda: http.get(f"{path}/internalStats").json()["numberOfEntries"] == 0)
+        # Partitions that are missing are made.
+        parts = path + "-in-parts"
+        assert http.put(f"{parts}/partitions", json=2).status_code == 204
+        assert http.delete(f"{parts}-partition-1").status_code in (204, 404)
+        assert http.post(f"{parts}/createMissedPartitions").status_code == 204
+        listed = http.get("/admin/v2/persistent/public/default").json()
+        assert "persistent://public/default/operated-in-parts-partition-1" in listed
+        # And the broker is asked to go, in order.
+        assert http.post("/admin/v2/brokers/shutdown").status_code == 204
+        eventually(lambda: not Path(f"/proc/{standalone.pid}").exists() or is_gone(standalone.pid))
+
+
+def is_gone(pid: int) -> bool:
+    """A process that ended and whose parent has not asked yet."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_namespace_is_cleared_and_unsubscribed_as_a_whole(http: httpx.Client, standalone: StandaloneProcess) -> None:
+    assert http.put("/admin/v2/namespaces/public/cleared").status_code == 204
+    root = "/admin/v2/persistent/public/cleared"
+    for name in ("a", "b"):
+        assert http.put(f"{root}/{name}").status_code == 204
+        for subscription in ("s", "t"):
+            assert http.put(f"{root}/{name}/subscription/{subscription}").status_code == 204
+        stored(http, f"{root}/{name}", 3, standalone.service_url)
+
+    def backlogs() -> dict[str, list[int]]:
+        found = {}
+        for name in ("a", "b"):
+            subscriptions = http.get(f"{root}/{name}/stats").json()["subscriptions"]
+            found[name] = [subscriptions[each]["msgBacklog"] for each in sorted(subscriptions)]
+        return found
+
+    assert backlogs() == {"a": [3, 3], "b": [3, 3]}
+    namespace = "/admin/v2/namespaces/public/cleared"
+    assert http.post(f"{namespace}/clearBacklog/s").status_code == 204
+    assert backlogs() == {"a": [0, 3], "b": [0, 3]}
+    assert http.post(f"{namespace}/unsubscribe/s").status_code == 204
+    assert backlogs() == {"a": [3], "b": [3]}
+    assert http.post(f"{namespace}/clearBacklog").status_code == 204
+    assert backlogs() == {"a": [0], "b": [0]}

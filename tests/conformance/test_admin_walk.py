@@ -82,10 +82,13 @@ def test_every_path_lets_through_whom_the_table_allows(standalone: GuardedStanda
 
 @pytest.mark.feature("F-SEC-02")
 def test_without_an_anonymous_role_nobody_unknown_gets_an_answer(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with GuardedStandalone(tmp_path_factory.mktemp("closed"), anonymousUserRole="") as closed:
+    with (
+        GuardedStandalone(tmp_path_factory.mktemp("closed"), anonymousUserRole="") as closed,
+        httpx.Client(base_url=closed.web_url, timeout=30) as client,
+    ):
         for method, path, is_served in served_paths(all_routes()):
             need = need_for(method, asked_path(path, "space")) if is_served else None
             if need in (None, Need.NOTHING) or (method, path) in NOT_WALKED:
                 continue
-            answer = httpx.request(method, closed.web_url + asked_path(path, "space"), timeout=30)
+            answer = client.request(method, asked_path(path, "space"))
             assert answer.status_code == 401, f"{method} {path}: {answer.status_code}"

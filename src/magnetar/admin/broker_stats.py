@@ -4,12 +4,13 @@
 Carries.
 """
 
+import json
 from typing import Any
 
 from fastapi import APIRouter, Response
 
 import magnetar
-from magnetar.admin.answers import answered
+from magnetar.admin.answers import answered, raw_answer
 from magnetar.admin.bundle_routes import ranges_of
 from magnetar.admin.bundles import bundle_of
 from magnetar.admin.metric_tables import TOPIC_ROWS, Looks
@@ -22,13 +23,14 @@ from magnetar.broker.served import ServedTopic
 
 router = APIRouter(prefix="/admin/v2/broker-stats", tags=["broker statistics"])
 
-_STATS_PER_SLICE = 10
+_STATS_PER_SLICE = 3
 
 
 @router.get("/topics")
 async def topics(parts: Parts) -> Response:
     """By namespace, bundle and domain."""
-    found: dict[str, Any] = {}
+    # The text of each topic at once: that of all of them would hold the loop.
+    found: dict[str, dict[str, dict[str, list[str]]]] = {}
     bounds: dict[str, list[int]] = {}
     async for topic in sliced(parts.broker.topics.loaded(), _STATS_PER_SLICE):
         namespace = topic.name.namespace
@@ -36,8 +38,23 @@ async def topics(parts: Parts) -> Response:
             bounds[str(namespace)] = await ranges_of(parts, namespace)
         bundle = found.setdefault(str(namespace), {}).setdefault(bundle_of(topic.name, bounds[str(namespace)]), {})
         stats = topic_stats(topic, parts.rates, StatsAsked(), parts.broker_id)
-        bundle.setdefault(str(topic.name.domain), {})[str(topic.name)] = stats
-    return answered(found)
+        texts = bundle.setdefault(str(topic.name.domain), [])
+        texts.append(f"{json.dumps(str(topic.name))}:{json.dumps(stats, separators=(',', ':'))}")
+    return raw_answer(_joined({name: _bundles(bundles) for name, bundles in found.items()}))
+
+
+def _bundles(bundles: dict[str, dict[str, list[str]]]) -> str:
+    return _joined(
+        {
+            name: _joined({domain: f"{{{','.join(texts)}}}" for domain, texts in domains.items()})
+            for name, domains in bundles.items()
+        }
+    )
+
+
+def _joined(members: dict[str, str]) -> str:
+    """An object of members that are JSON already."""
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in members.items()) + "}"
 
 
 @router.get("/destinations")

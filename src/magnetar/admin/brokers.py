@@ -5,7 +5,8 @@ Settings about sharing load can be changed while brokers run. Secrets are never 
 Carries.
 """
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 from fastapi import APIRouter, Response
 
@@ -22,6 +23,8 @@ from magnetar.names import decode_name
 
 router = APIRouter(prefix="/admin/v2/brokers", tags=["brokers"])
 
+# For the answer to get out.
+_ANSWER_S: Final = 0.1
 _OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 
 
@@ -83,6 +86,16 @@ async def forget_dynamic(parts: Parts, name: str) -> Response:
         return {key: present[key] for key in present if key != name}
 
     await parts.records.update(CONFIGURATION_PATH, without, create=True)
+    return done()
+
+
+@router.post("/shutdown")
+async def shutdown(parts: Parts) -> Response:
+    """In order, after this answer: bundles go to other brokers, everything taken is stored, clients are sent away."""
+    stop = parts.broker.stop_process
+    if stop is None:
+        raise AdminRefused(501, "Stopping a broker over HTTP is not possible inside of another process")
+    asyncio.get_running_loop().call_later(_ANSWER_S, stop, "asked for over HTTP")
     return done()
 
 

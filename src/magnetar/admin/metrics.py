@@ -17,13 +17,13 @@ from magnetar.admin.broker_metrics import process_lines
 from magnetar.admin.metric_tables import Looks
 from magnetar.admin.metric_text import Levels, Sums, broker_lines, namespace_lines, topic_lines
 from magnetar.admin.parts import AdminParts, Parts
-from magnetar.admin.slices import sliced
+from magnetar.admin.slices import Turns, sliced
 from magnetar.broker.served import ServedTopic
 from magnetar.runtime.metrics import CONTENT_TYPE
 
 router = APIRouter(tags=["metrics"])
-_LINES_PER_SLICE: Final = 400
-_TOPICS_PER_SLICE: Final = 25
+_LINES_PER_SLICE: Final = 200
+_TOPICS_PER_SLICE: Final = 10
 
 
 class Scrapes:
@@ -99,11 +99,12 @@ async def _chained(first: list[bytes], rest: AsyncIterator[bytes]) -> AsyncItera
 
 async def _sliced(lines: Iterator[str]) -> AsyncIterator[bytes]:
     batch: list[str] = []
+    turns = Turns()
     for line in lines:
         batch.append(line)
         if len(batch) >= _LINES_PER_SLICE:
             yield ("\n".join(batch) + "\n").encode()
             batch.clear()
-            await asyncio.sleep(0)
+            await turns.others()
     if batch:
         yield ("\n".join(batch) + "\n").encode()

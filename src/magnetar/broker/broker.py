@@ -87,6 +87,8 @@ class Broker:
                 clustering, settings.cluster_name, store, self.bundles, clock, on_crash, self.topic_places
             )
             self._share(self.cluster)
+        # How to end the process in order, for whoever may ask for it; None inside of somebody else's.
+        self.stop_process: Callable[[str], None] | None = None
         self.connections_opened = 0
         self.connections_refused = 0
         self.publish_budget = PublishBudget(settings.process_publish_bytes_max)

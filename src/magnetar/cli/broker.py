@@ -88,6 +88,7 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
                 flags,
                 {"serviceUrl": url, "webServiceUrl": web_url},
             )
+            broker.stop_process = process.stop
             process.serving()
             await process.stop_requested()
 

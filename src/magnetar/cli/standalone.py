@@ -78,6 +78,7 @@ def run_standalone(flags: StandaloneFlags) -> int:
             )
             try:
                 _announce(flags, settings, await standalone.start(), standalone.web_url, standalone.doors)
+                standalone.broker.stop_process = process.stop
                 process.serving()
                 await process.stop_requested()
             finally:
