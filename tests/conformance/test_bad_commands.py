@@ -135,7 +135,6 @@ def _wrong_forms(name: str) -> Iterator[tuple[str, bytes]]:
                 yield f"with {part.name} of {text[:12]!r}", odd.SerializeToString()
 
 
-@pytest.mark.feature("F-CLNT-04")
 def test_the_table_has_the_commands_of_the_protocol() -> None:
     names = said_by_clients()
     for expected in ("PRODUCER", "SUBSCRIBE", "ACK", "FLOW", "SEEK", "UNSUBSCRIBE", "LOOKUP", "GET_SCHEMA"):
