@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, cast
 
-from magnetar.bookie.arrivals import Arrivals
 from magnetar.bookie.guard import Guard
 from magnetar.bookie.storage import BookieStorage
 from magnetar.bookie.version_three import VersionThree
@@ -63,8 +62,8 @@ class LedgerAnswers:
         self._answer(_encode_add_responses(code, self._ledger_id, first, last), last - first + 1, code)
 
 
-class RareAnswer:
-    """Answers one add of fixed frames that is of an earlier version, or one of a recovery."""
+class OldAnswer:
+    """Answers one add of a client that speaks an earlier version of the fixed frames."""
 
     __slots__ = ("_connection", "_request")
 
@@ -126,7 +125,6 @@ class BookieConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._cutter = PacketCutter(frame_bytes_max)
         self._listeners: dict[int, LedgerAnswers] = {}
-        self._arrivals = Arrivals()
         self._adds = 0
         self._adds_bytes = 0
         self._out: list[Buffer] = []
@@ -157,39 +155,27 @@ class BookieConnection(asyncio.Protocol):
         if self._is_strange:
             self._serve_stranger(self._cutter.feed(data))
             return
-        take = self._arrivals.take
+        listeners = self._listeners
+        add = self._storage.add
         for packet in self._cutter.feed(data):
             # Nearly every packet is an add of version 2.
             if len(packet) >= _ADD_BYTES_MIN:
                 header, master_key, ledger_id, entry_id = _read_add(packet)
-                if header >> 16 == _ADD_UPPER and not header & _RECOVERY:
+                if header >> 16 == _ADD_UPPER:
                     entry = packet[_ADD_ENTRY_AT:]
                     self._adds += 1
                     self._adds_bytes += len(entry)
-                    take(ledger_id, entry_id, master_key, entry)
+                    answers = listeners.get(ledger_id) or self._listener(ledger_id)
+                    add(ledger_id, entry_id, entry, master_key, answers, header & _RECOVERY != 0)
                     continue
-            # Whatever else it is comes after the adds before it.
-            if self._arrivals:
-                self._store()
             if is_protobuf(packet):
                 self._serve_three(packet)
             else:
                 self._serve_two(packet)
-        if self._arrivals:
-            self._store()
         if self._cutter.fault is not None:
             _log.warning("closing the connection of %s: %s", self.peer, self._cutter.fault)
             self._end_when_answered()
         self._adjust_reading()
-
-    def _store(self) -> None:
-        listeners, storage = self._listeners, self._storage
-        for ledger_id, first, master_key, entries in self._arrivals.drain():
-            answers = listeners.get(ledger_id) or self._listener(ledger_id)
-            if len(entries) == 1:
-                storage.add(ledger_id, first, entries[0], master_key, answers)
-            else:
-                storage.add_run(ledger_id, first, entries, master_key, answers)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_open = False
@@ -325,8 +311,8 @@ class BookieConnection(asyncio.Protocol):
         if isinstance(request, v2.AddRequest):
             self._adds += 1
             self._adds_bytes += len(request.entry)
-            _, flags, key, ledger_id, entry_id, entry = request
-            self._storage.add(ledger_id, entry_id, entry, key, RareAnswer(self, request), flags & _RECOVERY != 0)
+            _, _, key, ledger_id, entry_id, entry = request
+            self._storage.add(ledger_id, entry_id, entry, key, OldAnswer(self, request))
         elif isinstance(request, v2.ReadRequest):
             refusal = v2.read_response_front(_TOO_MANY, request.ledger_id, request.entry_id, 0, request.version)
             self._start(partial(self._read, request), _READ, (refusal,))
