@@ -33,8 +33,8 @@ def count(key: Any, rows: Iterable[pd.DataFrame], state: GroupState) -> Iterator
 @pipeline.step
 def counted(users: DataFrame) -> DataFrame:
     return users.groupBy("user").applyInPandasWithState(
-        count, "user string, seen long", "seen long", "update", GroupStateTimeout.NoTimeout
+        count, "user string, seen long", "seen long", "append", GroupStateTimeout.NoTimeout
     )
 
 
-pipeline.sink("counted", topic="${out}", schemaType="json", mode="update")
+pipeline.sink("counted", topic="${out}", schemaType="json")

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -20,7 +21,12 @@ _PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession) -> None:
     """Make `format("pulsar")` known to a session."""
     spark.conf.set(_PUSH_DOWN, "true")
-    spark.dataSource.register(PulsarDataSource)
+    try:
+        spark.dataSource.register(PulsarDataSource)
+    except AnalysisException as error:
+        # Where Spark has found the package by its name, there is nothing to register.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def explain(options: Mapping[str, str]) -> str:

@@ -78,12 +78,15 @@ def _offsets(value: object) -> dict[str, Offset]:
 
 
 def updated(state: QueryState, progress: Mapping[str, Any] | None) -> QueryState:
-    """The state with what a new micro-batch says; rows are counted once for each batch."""
+    """The state with what a micro-batch says; rows are counted once for each batch.
+
+    While nothing comes, Spark says now and then that the next batch has no rows.
+    """
     if progress is None:
         return state
-    batch = int(progress.get("batchId", -1))
-    if batch > state.batch:
-        state.rows += int(progress.get("numInputRows") or 0)
+    batch, rows = int(progress.get("batchId", -1)), int(progress.get("numInputRows") or 0)
+    if batch > state.batch and rows:
+        state.rows += rows
         state.batch = batch
     state.rows_per_s = float(progress.get("processedRowsPerSecond") or 0.0)
     state.lag = lags(progress)

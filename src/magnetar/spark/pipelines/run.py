@@ -131,15 +131,16 @@ class PipelineRun:
             return
         if query is None or one.state.state != "running":
             return
-        before = one.state.batch
+        before, is_active = one.state.batch, query.isActive
         progress = query.lastProgress
-        updated(one.state, progress)
+        for each in query.recentProgress:
+            updated(one.state, each)
         if one.state.batch > before:
             one.state.failures = 0
         if progress is not None and self._clock.now_ms() - one.looked_ms > _LAG_INTERVAL_MS:
             one.looked_ms = self._clock.now_ms()
             self._add_ages(one.state, dict(progress))
-        if query.isActive:
+        if is_active:
             return
         error = query.exception()
         if error is not None and not self._is_stopping:
