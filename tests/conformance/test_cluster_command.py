@@ -65,9 +65,10 @@ def test_every_tier_is_a_process_of_its_own_and_one_more_joins_while_the_others_
     for pid in pids.values():
         os.kill(pid, 0)
     _round_trip(before["service_url"], "one", "before")
-    cluster.run("up", "--bookies", "3", "--brokers", "3", "--proxies", "1")
+    cluster.run("up", "--bookies", "3", "--brokers", "3", "--proxies", "1", "--autorecoveries", "1")
     after = cluster.status()
-    assert {after["processes"][name]["state"] for name in ("bookie-3", "broker-3", "proxy-1")} == {"serving"}
+    added = ("bookie-3", "broker-3", "proxy-1", "autorecovery-1")
+    assert {after["processes"][name]["state"] for name in added} == {"serving"}
     assert after["service_url"] == f"pulsar://127.0.0.1:{after['processes']['proxy-1']['port']}"
     assert {name: after["processes"][name]["pid"] for name in pids} == pids
     for number in range(8):

@@ -19,7 +19,7 @@ import typer
 
 from magnetar.cli import cluster_members, cluster_plan
 from magnetar.cli.cluster_members import ClusterDirectory
-from magnetar.cli.cluster_plan import BOOKIE, BROKER, METADATA, PROXY, ROLES, Member, Plan
+from magnetar.cli.cluster_plan import AUTORECOVERY, BOOKIE, BROKER, METADATA, PROXY, ROLES, Member, Plan
 from magnetar.errors import BadSetting
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ def up(
     brokers: Annotated[int | None, typer.Option(min=1, help="How many brokers [default: 1].")] = None,
     bookies: Annotated[int | None, typer.Option(min=1, help="How many bookies [default: 3].")] = None,
     proxies: Annotated[int | None, typer.Option(min=0, help="How many proxies [default: 0].")] = None,
+    autorecoveries: Annotated[int | None, typer.Option(min=0, help="Processes that only repair [default: 0].")] = None,
     data_dir: DataDir = "data/cluster",
     metadata: Annotated[
         str | None, typer.Option(help="zk:HOST:PORT/CHROOT or etcd:http://HOST:PORT [default: one of its own].")
@@ -65,9 +66,9 @@ def up(
     async def run() -> None:
         async with directory.locked():
             plan = _planned(directory, cluster, metadata, configs)
-            wanted = {BROKER: brokers, BOOKIE: bookies, PROXY: proxies}
+            wanted = {BROKER: brokers, BOOKIE: bookies, PROXY: proxies, AUTORECOVERY: autorecoveries}
             if not plan.of_role(BROKER):
-                wanted = {BROKER: brokers or 1, BOOKIE: bookies or 3, PROXY: proxies or 0}
+                wanted |= {BROKER: brokers or 1, BOOKIE: bookies or 3}
             numbers = {role: number for role, number in wanted.items() if number is not None}
             plan = cluster_plan.grown(plan, numbers, cluster_members.free_ports())
             directory.keep(plan)

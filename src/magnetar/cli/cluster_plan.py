@@ -12,13 +12,17 @@ from typing import Any, Final
 
 from magnetar.errors import BadSetting, DamagedRecord
 
-VERSION: Final = 1
+VERSION: Final = 2
+# What a plan without a newer role is written as, so that an older Magnetar reads it.
+_FIRST_VERSION: Final = 1
 METADATA: Final = "metadata"
 BOOKIE: Final = "bookie"
+AUTORECOVERY: Final = "autorecovery"
 BROKER: Final = "broker"
 PROXY: Final = "proxy"
 # In the order of starting; stopping goes the other way.
-ROLES: Final = (METADATA, BOOKIE, BROKER, PROXY)
+ROLES: Final = (METADATA, BOOKIE, AUTORECOVERY, BROKER, PROXY)
+_ONE_PORT: Final = (METADATA, AUTORECOVERY)
 MEMBERS_MAX: Final = 100
 HOST: Final = "127.0.0.1"
 
@@ -82,7 +86,7 @@ def grown(plan: Plan, wanted: Mapping[str, int], free_ports: Callable[[], int]) 
             )
         for number in range(have + 1, wanted.get(role, have) + 1):
             name = METADATA if role == METADATA else f"{role}-{number}"
-            members.append(Member(name, role, free_ports(), 0 if role == METADATA else free_ports()))
+            members.append(Member(name, role, free_ports(), 0 if role in _ONE_PORT else free_ports()))
     return replace(plan, members=tuple(members))
 
 
@@ -92,6 +96,8 @@ def words(plan: Plan, member: Member, directory: str, ready_file: str) -> list[s
     if member.role == METADATA:
         return ["metadata", "serve", "--port", str(member.port), *own]
     ports = ["--port", str(member.port), "--http-port", str(member.http_port)]
+    if member.role == AUTORECOVERY:
+        ports = ["--http-port", str(member.port)]
     configs = [word for name in plan.configs.get(member.role, ()) for word in ("--config", name)]
     if member.role == PROXY:
         own = ["--ready-file", ready_file]
@@ -111,7 +117,7 @@ def environment(plan: Plan, member: Member) -> dict[str, str]:
 def encode(plan: Plan) -> str:
     return json.dumps(
         {
-            "version": VERSION,
+            "version": VERSION if plan.of_role(AUTORECOVERY) else _FIRST_VERSION,
             "name": plan.name,
             "metadataUrl": plan.metadata_url,
             "configs": {role: list(files) for role, files in plan.configs.items()},

@@ -79,8 +79,8 @@ def test_a_plan_comes_back_as_it_was_kept() -> None:
 
 
 def test_a_newer_or_damaged_plan_is_refused_with_its_place() -> None:
-    newer = json.loads(cluster_plan.encode(_plan(bookie=1))) | {"version": 2}
-    with pytest.raises(BadSetting, match=r"cluster\.json was written by a newer Magnetar \(version 2"):
+    newer = json.loads(cluster_plan.encode(_plan(bookie=1))) | {"version": 3}
+    with pytest.raises(BadSetting, match=r"cluster\.json was written by a newer Magnetar \(version 3"):
         cluster_plan.decode(json.dumps(newer), "cluster.json")
     for text in ("", "[]", "{}", '{"version": 1}', '{"version": "x"}', encode_with_role("king")):
         with pytest.raises(DamagedRecord, match=r"cluster\.json does not describe a cluster"):
@@ -89,3 +89,16 @@ def test_a_newer_or_damaged_plan_is_refused_with_its_place() -> None:
 
 def encode_with_role(role: str) -> str:
     return cluster_plan.encode(Plan("n", "u", (Member("m", role, 1),)))
+
+
+def test_a_plan_with_a_newer_role_is_not_for_an_older_reader() -> None:
+    plan = _plan(bookie=1, broker=1)
+    assert json.loads(cluster_plan.encode(plan))["version"] == 1
+    larger = _plan(bookie=1, broker=1, autorecovery=1)
+    assert json.loads(cluster_plan.encode(larger))["version"] == 2
+    assert cluster_plan.decode(cluster_plan.encode(larger), "here") == larger
+    member = larger.member("autorecovery-1")
+    assert cluster_plan.words(larger, member, "d", "r") == [
+        *("autorecovery", "--metadata", "remote:127.0.0.1:999", "--http-port", str(member.port)),
+        *("--data-dir", "d", "--ready-file", "r"),
+    ]
