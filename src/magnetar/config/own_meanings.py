@@ -19,6 +19,8 @@ OWN_MEANINGS: Final[dict[str, str]] = {
     "broker.topic_watchers_per_connection_max": "Watchers of topic lists on one connection.",
     "broker.topic_upkeep_interval_s": "How often each topic looks for what time brings.",
     "broker.liveness_check_interval_ms": "How often a subscription that could send and does not is looked for.",
+    "broker.transaction_coordinators": "Coordinators that the first start with transactions makes.",
+    "broker.transactions_ended_max": "Ended transactions per coordinator whose outcome is still known.",
     "managed_ledger.retry_delay_ms": "First wait before an operation is tried again; it doubles each time.",
     "managed_ledger.retry_delay_max_ms": "Longest wait before an operation is tried again.",
     "ledger.read_entries_in_flight_max": "Entries asked of bookies at one time by one reader.",
