@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
+from magnetar.spark.archive.history import PushedHistoryReader
 from magnetar.spark.options import SourceOptions
 from magnetar.spark.read_counts import ReadCounts, totals
 from magnetar.spark.reader import PushedReader
@@ -45,7 +46,7 @@ def schema_of(source: PulsarDataSource) -> StructType:
 def read_batch(options: Options, filters: Iterable[Filter] = ()) -> Read:
     source = PulsarDataSource({"filterPushDown": "true", **options})
     reader = source.reader(schema_of(source))
-    assert isinstance(reader, PushedReader)
+    assert isinstance(reader, PushedReader | PushedHistoryReader)
     counted = _Counted()
     list(reader.pushFilters(list(filters)))
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]

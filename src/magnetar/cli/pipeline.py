@@ -22,8 +22,6 @@ from magnetar.cli.words import Command, Flag, Kind, flag
 from magnetar.errors import MagnetarError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from magnetar.spark.pipelines.frames import FrameBuilder
     from magnetar.spark.pipelines.spec import PipelineSpec
 
@@ -109,12 +107,12 @@ def _loaded(given: dict[str, Any]) -> "PipelineSpec":
     return load_pipeline(given["file"], _variables(given))
 
 
-def _session(spec_name: str, given: dict[str, Any]) -> "SparkSession":
+def _session(spec_name: str, given: dict[str, Any]) -> Any:
     jars = {"spark_jars": given["jars"]} if given.get("jars") else {}
     return spark_session(spec_name, given, **jars)
 
 
-def _builder(session: "SparkSession", spec: "PipelineSpec", given: dict[str, Any]) -> "FrameBuilder":
+def _builder(session: Any, spec: "PipelineSpec", given: dict[str, Any]) -> "FrameBuilder":
     from magnetar.spark.pipelines.frames import FrameBuilder
 
     return FrameBuilder(session, spec, source_connection(given), finder_beside(given["file"]))
@@ -167,7 +165,7 @@ def _run(given: dict[str, Any]) -> int:
         raise
 
 
-def _watched(session: "SparkSession", spec: "PipelineSpec", given: dict[str, Any], directory: PipelineDirectory) -> int:
+def _watched(session: Any, spec: "PipelineSpec", given: dict[str, Any], directory: PipelineDirectory) -> int:
     from magnetar.spark.pipelines.run import PipelineRun
 
     asked_to_stop: list[int] = []

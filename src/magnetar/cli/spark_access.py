@@ -11,15 +11,12 @@ import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from magnetar.cli import exits
 from magnetar.cli.access import CLIENT_FLAGS, Access, access_of
 from magnetar.cli.exits import Failure
 from magnetar.cli.words import Flag, Given, Kind, flag
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TOKEN_VARIABLE: Final = "MAGNETAR_SPARK_TOKEN"
 MASTER: Final = flag("--master", Kind.TEXT, "Where Spark runs: local[*], spark://…, yarn, k8s://…", default="local[*]")
@@ -72,7 +69,7 @@ def check_spark() -> None:
         raise Failure("Spark needs Java 17 or newer: install one, or set JAVA_HOME", exits.NOT_SERVED)
 
 
-def spark_session(name: str, given: Given, **more: str) -> "SparkSession":
+def spark_session(name: str, given: Given, **more: str) -> Any:
     """A session with the data source registered, listening on loopback alone while it is local."""
     check_spark()
     # Reasons are told in one sentence by the command; pyspark would print each as JSON beside it.
@@ -91,5 +88,4 @@ def spark_session(name: str, given: Given, **more: str) -> "SparkSession":
 
     made: Any = spark.session(name, master=given["master"], **settings)
     made.sparkContext.setLogLevel("OFF")
-    session: SparkSession = made
-    return session
+    return made

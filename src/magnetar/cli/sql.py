@@ -22,8 +22,6 @@ from magnetar.cli.words import Command, Kind, flag
 from magnetar.errors import MagnetarError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from magnetar.spark.sql.topic_sql import TopicSql
 
 HISTORY_LINES_MAX: Final = 10_000
@@ -230,7 +228,7 @@ def _serve(given: dict[str, Any], connection: dict[str, str]) -> int:
         session.stop()
 
 
-def _offer(served: Any, given: dict[str, Any], session: "SparkSession", port: str) -> None:
+def _offer(served: Any, given: dict[str, Any], session: Any, port: str) -> None:
     """Say where, once every topic is a table."""
     try:
         served.refresh(_served_namespaces(given))
