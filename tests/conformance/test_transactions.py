@@ -26,7 +26,7 @@ async def nothing_comes(consumer: Any) -> None:
         await consumer.receive(300)
 
 
-@pytest.mark.feature("F-TXN-01", "F-TXN-02", "F-TXN-07")
+@pytest.mark.feature("F-TXN-07")
 def test_many_partitions_and_acknowledgements_count_at_once(service: Service) -> None:
     async def test() -> None:
         source, target = service.topic("in"), service.topic("out")
@@ -83,7 +83,7 @@ def test_aborted_messages_are_never_seen_and_block_nobody(service: Service) -> N
     run(test())
 
 
-@pytest.mark.feature("F-TXN-13", "F-PRB-22")
+@pytest.mark.feature("F-TXN-13")
 def test_a_time_out_aborts_and_frees_the_consumers(service: Service) -> None:
     async def test() -> None:
         topic = service.topic("slow")
@@ -190,7 +190,7 @@ def admin(service: Service, method: str, path: str) -> Any:
     return json.loads(text) if text else None
 
 
-@pytest.mark.feature("F-TXN-16")
+@pytest.mark.feature("F-TXN-03", "F-TXN-16")
 def test_administration_shows_a_transaction_and_aborts_it(service: Service) -> None:
     async def test() -> None:
         topic = service.topic("shown")

@@ -56,7 +56,7 @@ class Copying:
                 quiet += 1
 
 
-@pytest.mark.feature("F-TXN-01", "F-TXN-10")
+@pytest.mark.feature("F-TXN-01")
 def test_every_input_has_one_output_over_kill_9(tmp_path: Path) -> None:
     chance = random.Random(11)
 

@@ -2,25 +2,114 @@
 """Transactions whole or not at all: at every step, and over brokers that die at any moment."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from magnetar.broker.transactions.coordinator_state import Status
+from magnetar.broker.transactions.coordinator_state import Status, decode
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.errors import (
     BadTransactionStatus,
     MagnetarError,
     NoTransactionCoordinator,
     NotSupported,
+    ServiceNotReady,
     TransactionConflict,
     TransactionNotFound,
 )
 from magnetar.ids import Position
+from magnetar.wire.broker_entry import message_start
+from magnetar.wire.message import read_metadata
+from magnetar.wire.proto.transaction_metadata_pb2 import TransactionMetadataEntry as Record
 from tests.unit.broker.transactions.world import SOURCE, TARGETS, TransactionWorld, visible
 
 
-@pytest.mark.feature("F-TXN-08", "F-TXN-06")
+@pytest.mark.feature("F-TXN-06", "F-TXN-08")
+def test_the_log_is_ahead_of_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registered before the first message and acknowledgement; decided before anyone is told; ended after all were."""
+
+    async def test() -> None:
+        world = TransactionWorld()
+        await world.open()
+        position = await world.send_plain(SOURCE, 1)
+        coordinator, txn = await world.begin()
+        logged_at: list[tuple[str, list[str]]] = []
+
+        async def note(step: str) -> None:
+            records = [decode(data) async for _, data in coordinator.log.records()]
+            logged_at.append((step, [_name(record) for record in records]))
+
+        async def end_here(topic: str, txn_id: TxnId, *, commit: bool, subscription: str | None = None) -> None:
+            await note(f"end on {subscription or topic}")
+            await plain_end(topic, txn_id, commit=commit, subscription=subscription)
+
+        plain_end = world.transactions.end_here
+        monkeypatch.setattr(world.transactions, "end_here", end_here)
+        topic = await world.topic(TARGETS[0])
+        await world.transactions.admit(topic, txn)
+        await note("before the first message")
+        await world.send(TARGETS[0], txn, 1)
+        await world.transactions.pending_acks(await world.topic(SOURCE), await world.subscription(), txn)
+        await note("before the first acknowledgement")
+        await world.ack(txn, position)
+        await coordinator.end(txn, commit=True)
+        await coordinator.log.synced()
+        await note("ended")
+        registered = ["NEW", "ADD_PARTITION", "ADD_SUBSCRIPTION"]
+        assert logged_at == [
+            ("before the first message", registered[:2]),
+            ("before the first acknowledgement", registered),
+            (f"end on {TARGETS[0]}", [*registered, "COMMITTING"]),
+            ("end on s", [*registered, "COMMITTING"]),
+            ("ended", [*registered, "COMMITTING", "COMMITTED"]),
+        ]
+        [marker] = await topic.managed_ledger.read(topic.managed_ledger.last_confirmed, entries_max=1, bytes_max=1)
+        assert read_metadata(marker.body, message_start(marker.body)).marker_type == 21
+        await world.stop()
+
+    asyncio.run(test())
+
+
+def _name(record: Record) -> str:
+    if record.metadata_op == Record.UPDATE:
+        return Status(record.new_status).name
+    return Record.TransactionMetadataOp.Name(record.metadata_op)
+
+
+@pytest.mark.feature("F-TXN-10")
+def test_a_participant_that_is_away_at_the_commit_hears_of_it_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        world = TransactionWorld()
+        world.settings = replace(world.settings, transaction_participant_timeout_ms=50)
+        await world.open()
+        coordinator, txn = await world.begin()
+        for target in TARGETS:
+            await world.send(target, txn, 1)
+        is_away = True
+
+        async def end_here(topic: str, txn_id: TxnId, *, commit: bool, subscription: str | None = None) -> None:
+            if is_away and topic == str(TARGETS[1]):
+                raise ServiceNotReady("away")
+            await plain_end(topic, txn_id, commit=commit, subscription=subscription)
+
+        plain_end = world.transactions.end_here
+        monkeypatch.setattr(world.transactions, "end_here", end_here)
+        await coordinator.end(txn, commit=True)
+        assert await visible(await world.topic(TARGETS[0])) == [1]
+        assert await visible(await world.topic(TARGETS[1])) == []
+        with pytest.raises(BadTransactionStatus):
+            await coordinator.end(txn, commit=False)
+        is_away = False
+        async with asyncio.timeout(20):
+            while coordinator.state.active:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert await visible(await world.topic(TARGETS[1])) == [1]
+        await world.stop()
+
+    asyncio.run(test())
+
+
 def test_a_transaction_counts_on_all_topics_and_subscriptions_at_once() -> None:
     async def test() -> None:
         world = TransactionWorld()
@@ -44,7 +133,7 @@ def test_a_transaction_counts_on_all_topics_and_subscriptions_at_once() -> None:
     asyncio.run(test())
 
 
-@pytest.mark.feature("F-TXN-12", "F-TXN-13", "F-PRB-22")
+@pytest.mark.feature("F-TXN-12", "F-TXN-13")
 def test_what_is_open_hides_what_follows_until_its_time_is_up() -> None:
     async def test() -> None:
         world = TransactionWorld()
@@ -115,7 +204,7 @@ def test_two_transactions_do_not_acknowledge_the_same_message() -> None:
     asyncio.run(test())
 
 
-@pytest.mark.feature("F-TXN-10", "F-TXN-04", "F-TXN-15")
+@pytest.mark.feature("F-TXN-04")
 def test_a_decision_is_carried_out_by_the_next_owner() -> None:
     """The coordinator's broker dies when the decision is durable and nobody was told."""
 
