@@ -115,3 +115,33 @@ def test_the_cursor_stands_where_the_last_persisted_ack_put_it(tmp_path: Path) -
         standalone.start()
         assert consumer.receive(timeout_millis=30_000).data() in (b"m-41", b"m-40")
         client.close()
+
+
+ROOM = 100
+
+
+@pytest.mark.feature("F-PRB-15")
+def test_a_queue_that_was_full_at_a_failover_has_all_of_its_room_again(tmp_path: Path, eventually: Eventually) -> None:
+    """A producer is slow after a failover when room in its queue is not given back. So room is counted, not time."""
+    with StandaloneProcess(tmp_path) as process:
+        client = pulsar.Client(process.service_url, logger=QUIET)
+        client.subscribe("room", "keeps").close()
+        producer = client.create_producer(
+            "room", max_pending_messages=ROOM, block_if_queue_full=False, send_timeout_millis=0, batching_enabled=False
+        )
+        producer.send(b"first")
+        for _ in range(2):
+            results: list[pulsar.Result] = []
+            process.pause()
+            for number in range(ROOM + 20):
+                producer.send_async(b"%d" % number, lambda result, _, told=results: told.append(result))
+            eventually(lambda told=results: len(told) >= 20)
+            assert set(results) == {pulsar.Result.ProducerQueueIsFull}
+            assert len(results) == 20, "all of the room is there, and no more"
+            process.kill()
+            process.start()
+            eventually(lambda told=results: len(told) == ROOM + 20, limit_s=60)
+            assert results[20:] == [pulsar.Result.Ok] * ROOM
+        names = read_everything(client, "room")
+        assert len(names) >= 1 + 2 * ROOM
+        client.close()

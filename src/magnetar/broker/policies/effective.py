@@ -94,9 +94,8 @@ class TopicPolicies:
 
 def broker_policies(settings: BrokerSettings, storage: ManagedLedgerSettings) -> TopicPolicies:
     """What holds where neither the topic nor its namespace says anything."""
-    quota = BacklogQuota(
-        settings.backlog_quota_bytes, settings.backlog_quota_s, QuotaAction(settings.backlog_quota_action)
-    )
+    action = QuotaAction(settings.backlog_quota_action)
+    quota = BacklogQuota(settings.backlog_quota_bytes, settings.backlog_quota_s, action)
     return TopicPolicies(
         retention=Retention(_divided(storage.retention_ms, 60_000), _divided(storage.retention_bytes, 1 << 20)),
         message_ttl_s=settings.message_ttl_s,
