@@ -113,7 +113,7 @@ faults: $(VENV)/.test ## Do real processes survive kills, pauses and full disks?
 	@$(PYTEST) tests/faults
 
 cluster-faults: $(VENV)/.test ## Kills and pauses of brokers on every metadata store, beyond what `faults` runs.
-	@CLUSTER_FAULTS=all $(PYTEST) tests/faults/test_cluster.py
+	@CLUSTER_FAULTS=all $(PYTEST) tests/faults/test_cluster*.py
 
 power-loss: $(VENV)/.test ## The power fails at every call of a recorded life of a bookie and a metadata store; minutes.
 	@POWER_LOSS=all $(PYTEST) tests/faults/test_power_loss.py -n0 --timeout 3600

@@ -19,6 +19,7 @@ from tests.brokers import (
     Kind,
     admin,
     broker_id,
+    bundle_of,
     by_id,
     client_of,
     done,
@@ -96,7 +97,7 @@ def is_served_by(asked: RoleProcess, topic: str) -> bool:
     return answer.response == Answer.Connect and answer.brokerServiceUrl == asked.said["serviceUrl"]
 
 
-@pytest.mark.feature("F-HA-01", "F-HA-02", "F-HA-05", "F-BND-07", "F-MD-17")
+@pytest.mark.feature("F-HA-01", "F-HA-02", "F-HA-05", "F-BND-07", "F-MD-17", "F-PLAT-08")
 @pytest.mark.parametrize("kind", ["remote", pytest.param("zk", marks=LONG)])
 def test_an_owner_is_killed_and_the_next_one_freezes(tmp_path: Path, eventually: Eventually, kind: str) -> None:
     metadata = None if kind == "remote" else f"zk:{zookeeper_server()}/{uuid4().hex}"
@@ -107,6 +108,9 @@ def test_an_owner_is_killed_and_the_next_one_freezes(tmp_path: Path, eventually:
         receiving = Receiving(client, topic)
         publishing = Calmly(client, topic)
         try:
+            until_more(publishing, 200, eventually)
+            bundle = bundle_of(cluster.brokers[0], topic).rpartition("/")[2]
+            done(cluster.brokers[0], "PUT", f"/admin/v2/namespaces/public/killed/{bundle}/unload")
             until_more(publishing, 200, eventually)
             first = owner_of(cluster, topic)
             second = alive(cluster, first)
@@ -166,7 +170,10 @@ ONE_COPY = {
 
 
 @pytest.mark.feature("F-HA-01", "F-HA-05")
-def test_brokers_restart_one_after_another_and_no_client_sees_an_error(tmp_path: Path, eventually: Eventually) -> None:
+@pytest.mark.parametrize("rounds", [pytest.param(0, id="owner"), pytest.param(2, id="all, twice", marks=LONG)])
+def test_brokers_restart_one_after_another_and_no_client_sees_an_error(
+    tmp_path: Path, eventually: Eventually, rounds: int
+) -> None:
     with Cluster(tmp_path, bookies=2, brokers=2, environment=QUICK) as cluster:
         topic = f"persistent://{namespace_without_repetition(cluster, 'rolled')}/t"
         client = client_of(cluster)
@@ -174,7 +181,7 @@ def test_brokers_restart_one_after_another_and_no_client_sees_an_error(tmp_path:
         receiving = Receiving(client, topic)
         publishing = Calmly(client, topic)
         try:
-            for role in (*cluster.brokers, *cluster.brokers):
+            for role in cluster.brokers * rounds or [owner_of(cluster, topic)]:
                 until_more(publishing, 100, eventually)
                 assert role.stop() == 0
                 until_more(publishing, 100, eventually)
