@@ -86,6 +86,8 @@ def main() -> int:
         scale.name,
         [Side(peer.name, peer.words()) for peer in peers],
     )
+    if arguments.only:
+        run.keep_earlier()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=arguments.directory) as scratch, ExitStack() as stack:
         bench = _Bench(peers, Path(scratch), scale, arguments.rounds, stack, run)
         for load in chosen:
@@ -148,6 +150,7 @@ class _Bench:
         assert load.shared is not None
         if peer.name not in self._servers:
             self._servers[peer.name] = self._stack.enter_context(peer.server(self._scratch / peer.name))
+            publishing.warm_up(self._servers[peer.name], self._scale)
         return load.shared(self._servers[peer.name], self._scale)
 
 

@@ -27,14 +27,14 @@ def start_and_load(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
     try:
         started_s = first_receipt_s(server, topics.fresh("first"))
         memory = pss_mb(server.pid)
+        time.sleep(scale.of(3, 10, 30))  # what a start leaves to be done is not idleness
         idle = busy_percent(server.pid, scale.of(3, 10, 60))
-        before = disk_bytes(server.data_directory)
         entries = scale.of(10_000, 100_000, 1_000_000)
         topic = topics.fresh("load")
         publish(server.service_url, Shape(1024), count=entries, topics=[topic])
         consume([RawConsumer(server.service_url, topic, "load")], entries)
         loaded = pss_mb(server.pid)
-        on_disk = (disk_bytes(server.data_directory) - before) / (entries * 1024)
+        on_disk = disk_bytes(server.data_directory) / 2**20
         after = busy_percent(server.pid, scale.of(3, 10, 60))
     finally:
         server.kill()
@@ -45,7 +45,7 @@ def start_and_load(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
         Figure("memory (PSS) after load", loaded, "MB", "less", "≤ 300 MB", load),
         Figure("idle CPU after start", idle, "% of a core", "less", "1 % → 0.3 %"),
         Figure("idle CPU after load", after, "% of a core", "less", "", load),
-        Figure("bytes on disk for a byte of payload", on_disk, "B", "less", "", f"{load}; files allocated ahead count"),
+        Figure("on disk after load", on_disk, "MB", "less", "", f"{load}; files allocated ahead count"),
     ]
 
 

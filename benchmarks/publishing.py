@@ -10,6 +10,7 @@ import pulsar
 from benchmarks import topics
 from benchmarks.figures import Figure, Scale
 from benchmarks.peers import ApachePulsar
+from benchmarks.raw_consume import RawConsumer, consume
 from benchmarks.raw_frames import Shape
 from benchmarks.raw_publish import publish
 from benchmarks.servers import Server, cpu_s
@@ -17,6 +18,16 @@ from benchmarks.servers import Server, cpu_s
 IN_FLIGHT = 1_000
 # Aims of the ratio to Apache Pulsar: the floor, then the aim.
 _RAW_AIMS = {(1024, 1): "1.0× → 1.5×", (100, 1): "0.9× → 1.3×", (1024, 100): "1.1× → 2×"}
+
+
+def warm_up(server: Server, scale: Scale) -> None:
+    """What a server compiles or allocates at its first load is not measured."""
+    for shape, entries in ((Shape(1024, keys=100), scale.of(10_000, 100_000, 200_000)), (Shape(1024, 100), 500)):
+        topic = topics.fresh("warm-up")
+        publish(server.service_url, shape, count=entries, topics=[topic])
+        for kind in ("Exclusive", "Shared"):
+            consumer = RawConsumer(server.service_url, topic, kind, kind=kind, batch=shape.batch)
+            consume([consumer], entries * shape.batch)
 
 
 def raw(server: Server, scale: Scale) -> list[Figure]:

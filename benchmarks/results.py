@@ -62,6 +62,13 @@ class Run:
         self._directory = directory
         self._began = datetime.datetime.now(datetime.UTC)
         self._rows: list[dict[str, Any]] = []
+        self._earlier: list[dict[str, Any]] = []
+
+    def keep_earlier(self) -> None:
+        """Some loads only are measured: rows of the others stay, with their own dates, versions and load averages."""
+        path = self._directory / f"{self.name}.json"
+        if path.exists():
+            self._earlier = [row for row in json.loads(path.read_text()) if "number" in row]
 
     def add(self, group: str, sides: dict[str, list[Figure]], load_average: float) -> None:
         """Our figures, each beside the peer's of the same name."""
@@ -92,14 +99,16 @@ class Run:
 
     def document(self) -> list[dict[str, Any]]:
         """The rows, then one for each catalogue row that some of them answer, then what all have in common."""
-        rows = list(self._rows)
-        answers: dict[str, list[str]] = {}
-        for row in self._rows:
+        measured = {(row["group"], row["name"]) for row in self._rows}
+        rows = [*self._rows, *(row for row in self._earlier if (row["group"], row["name"]) not in measured)]
+        answers: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
             for feature in row["answers"]:
-                answers.setdefault(feature, []).append(row["value"])
+                answers.setdefault(feature, []).append(row)
+        for feature, found in answers.items():
+            date = max(row["date"] for row in found)
+            rows.append({"features": [feature], "value": "; ".join(row["value"] for row in found), "date": date})
         date = self._began.date().isoformat()
-        for feature, values in answers.items():
-            rows.append({"features": [feature], "value": "; ".join(values), "date": date})
         about = {
             "machine": self.machine,
             "scale": self.scale,
