@@ -2,6 +2,9 @@
 """Who gets in and who may do what, over the wire and over HTTP, with the official client and without."""
 
 import base64
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -401,3 +404,31 @@ def test_a_revoked_token_ends_its_sessions(tmp_path: Path) -> None:
         with guarded.admin() as admin:
             assert admin.get("/tenants").status_code == 401
         other.quiet()
+
+
+@pytest.mark.feature("F-SEC-03")
+def test_the_command_line_takes_plug_in_and_parameters_from_client_conf(
+    standalone: GuardedStandalone, tmp_path: Path
+) -> None:
+    conf = tmp_path / "client.conf"
+    plain = f"webServiceUrl={standalone.web_url}/\nbrokerServiceUrl={standalone.service_url}/\n"
+    plug_in = "authPlugin=org.apache.pulsar.client.impl.auth.AuthenticationToken\n"
+    environment = {**os.environ, "MAGNETAR_CONTEXTS": str(tmp_path / "contexts.json"), "PULSAR_CLIENT_CONF": str(conf)}
+    command = [sys.executable, "-m", "magnetar.cli.entry", "admin", "tenants", "list"]
+
+    def listed() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+    conf.write_text(plain + plug_in + f"authParams=token:{token('admin')}\n")
+    allowed = listed()
+    assert allowed.returncode == 0, allowed.stderr
+    assert "private" in allowed.stdout
+    conf.write_text(plain + plug_in + "authParams=token:canary.of.nothing\n")
+    refused = listed()
+    assert refused.returncode != 0
+    assert "private" not in refused.stdout
+    assert "canary" not in refused.stderr
+    conf.write_text(plain)
+    anonymous = listed()
+    assert anonymous.returncode != 0
+    assert "Traceback" not in anonymous.stderr
