@@ -20,7 +20,7 @@ _RESOURCES: Final = (
 )
 
 
-def process_lines(parts: AdminParts) -> Iterator[str]:
+def own_lines(parts: AdminParts) -> Iterator[str]:
     yield from parts.metrics.lines()
     label = f'cluster="{escaped(parts.cluster)}"'
     yield "# TYPE pulsar_version_info gauge"

@@ -13,7 +13,7 @@ from typing import Final
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
-from magnetar.admin.broker_metrics import process_lines
+from magnetar.admin.broker_metrics import own_lines
 from magnetar.admin.metric_tables import Looks
 from magnetar.admin.metric_text import Levels, Sums, broker_lines, namespace_lines, topic_lines
 from magnetar.admin.parts import AdminParts, Parts
@@ -68,7 +68,7 @@ async def metrics(parts: Parts) -> Response:
 async def scrape(parts: AdminParts) -> AsyncIterator[bytes]:
     settings = parts.settings
     looks = Looks(parts.rates, parts.ages, parts.clock.now_ms())
-    async for piece in _sliced(process_lines(parts)):
+    async for piece in _sliced(own_lines(parts)):
         yield piece
     topics: list[ServedTopic] = [*parts.broker.topics.loaded(), *parts.broker.topics.in_memory()]
     namespaces: dict[str, Sums] = {}
