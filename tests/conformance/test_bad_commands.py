@@ -157,6 +157,7 @@ def test_a_command_said_wrongly_breaks_nothing(
                     client.close()
                     client = None
             except (BrokenPipeError, ConnectionResetError):
+                client.close()
                 client = None
             except OSError as error:
                 raise AssertionError(f"{name} {what}: neither answered nor closed") from error
