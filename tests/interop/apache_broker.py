@@ -65,7 +65,9 @@ class ApacheBroker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> str:
-        """Serve; returns the service URL."""
+        """Serve; returns the service URL. One that a failed test has left running is ended first."""
+        if self.is_running:
+            self.kill()
         environment = {**os.environ, "PULSAR_BROKER_CONF": str(self._configuration), "PULSAR_MEM": MEMORY}
         with self._log_path.open("ab") as log:
             line = [str(distribution() / "bin" / "pulsar"), "broker"]
