@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that are cut off from the metadata server alone: bookies and clients still reach them."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,11 @@ from tests.faults.test_kill_9 import read_everything
 from tests.processes import free_port
 from tests.relay import Relay
 
-LONG = pytest.mark.skipif(os.environ.get("CLUSTER_FAULTS") != "all", reason="make cluster-faults runs it")
-SESSIONS_LOST = 100
 IMPATIENT = {"managedLedgerAddEntryTimeoutSeconds": "5"}
 
 
 def behind(relay: Relay, directory: Path, verb: str, more: dict[str, str] | None = None) -> RoleProcess:
-    """A broker or a bookie that reaches the metadata through the relay."""
+    """A process that reaches the metadata through the relay."""
     ports = ["--port", str(free_port()), "--http-port", str(free_port())]
     words = [verb, "--metadata", f"remote:127.0.0.1:{relay.port}", *ports]
     environment = {**QUICK, **(more or {})}
@@ -81,44 +78,6 @@ def test_a_broker_cut_off_from_metadata_is_fenced_by_its_successor(tmp_path: Pat
             client.close()
         finally:
             lonely.kill()
-
-
-@LONG
-@pytest.mark.feature("F-HA-09")
-@pytest.mark.parametrize("deduplication", ["false", "true"])
-def test_a_bookie_loses_its_session_again_and_again_and_nobody_notices(
-    tmp_path: Path, eventually: Eventually, deduplication: str
-) -> None:
-    environment = {
-        **QUICK,
-        "metadataStoreSessionTimeoutMillis": "1000",
-        "brokerDeduplicationEnabled": deduplication,
-    }
-    with (
-        Cluster(tmp_path, bookies=1, brokers=1, environment=environment) as cluster,
-        Relay(port_of(cluster.metadata_url)) as relay,
-    ):
-        bookie = behind(relay, tmp_path, "bookie", environment)
-        path = f"/ledgers/available/{bookie.start()['bookieId']}"
-        try:
-            client = client_of(cluster)
-            topic = "persistent://public/default/t"
-            client.subscribe(topic, "keeper").close()
-            publishing = Calmly(client, topic)
-            for _ in range(SESSIONS_LOST):
-                relay.cut()
-                eventually(lambda: record(cluster, path) is None)
-                until_more(publishing, 20, eventually)
-                relay.mend()
-                eventually(lambda: record(cluster, path) is not None)
-            publishing.stop()
-            publishing.finish()
-            assert publishing.acknowledged.keys() == set(publishing.sent)
-            # No duplicate, with deduplication or without: nothing was sent again.
-            assert read_everything(client, topic) == publishing.sent
-            client.close()
-        finally:
-            bookie.kill()
 
 
 def move(cluster: Cluster, namespace: str, target: RoleProcess, topic: str, eventually: Eventually) -> None:
