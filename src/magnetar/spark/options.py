@@ -265,6 +265,7 @@ def sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     )
     given.take("admin.url")
     given.take("checkpointLocation")
+    given.take("queryName")
     given.end()
     if streaming and made.write_id is not None:
         raise BadSetting("writeId is for batch writes; a stream has sinkId")
