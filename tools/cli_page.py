@@ -37,8 +37,8 @@ def page() -> str:
         lines += _section(f"magnetar {command.name}", command)
     lines += ["## magnetar pipeline", ""]
     lines += _common("Flags of `magnetar sql` and of `magnetar pipeline` commands that use Spark", SPARK_FLAGS)
-    for name, verb in verbs_of_pipeline().items():
-        lines += _section(f"magnetar pipeline {name}", verb.command)
+    for name, step in verbs_of_pipeline().items():
+        lines += _section(f"magnetar pipeline {name}", step.command)
     for name, table in (
         ("client", client_commands.COMMANDS),
         ("perf", perf_commands.COMMANDS),

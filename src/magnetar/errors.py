@@ -280,8 +280,9 @@ class LimitReached(NotSupported):
 class NewerFormat(CannotStart, NotSupported):
     """A newer version of Magnetar wrote this file; it is not read, and nothing is changed."""
 
-    def __init__(self, where: str, version: int, known: int) -> None:
-        super().__init__(
+    @classmethod
+    def of(cls, where: str, version: int, known: int) -> "NewerFormat":
+        return cls(
             f"{where} has format version {version}, this Magnetar reads up to {known}: start the newer version that "
             "wrote it; nothing was changed"
         )

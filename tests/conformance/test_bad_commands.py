@@ -157,7 +157,8 @@ def test_a_command_said_wrongly_breaks_nothing(
                     client.close()
                     client = None
             except (BrokenPipeError, ConnectionResetError):
-                client.close()
+                if client is not None:
+                    client.close()
                 client = None
             except OSError as error:
                 raise AssertionError(f"{name} {what}: neither answered nor closed") from error

@@ -81,7 +81,7 @@ def decode_header(data: bytes, where: str = "an entry log") -> LogHeader | None:
     if magic != _MAGIC or CHECKSUM.unpack_from(data, _HEADER.size)[0] != value(fields):
         return None
     if version > VERSION:
-        raise NewerFormat(where, version, VERSION)
+        raise NewerFormat.of(where, version, VERSION)
     return LogHeader(log_id, map_offset, map_bytes)
 
 

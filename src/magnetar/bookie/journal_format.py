@@ -100,7 +100,7 @@ def decode_file_header(data: bytes, where: str = "a journal") -> FileHeader | No
     if magic != _FILE_MAGIC or checksum != value(fields):
         return None
     if version > FILE_VERSION:
-        raise NewerFormat(where, version, FILE_VERSION)
+        raise NewerFormat.of(where, version, FILE_VERSION)
     return FileHeader(file_id, first_position, bool(flags & _FLAG_SESSION_START))
 
 

@@ -44,7 +44,7 @@ def decode_mark(data: bytes, where: str = "a last mark") -> LastMark | None:
     if magic != _MAGIC or _CHECKSUM.unpack_from(data, _FIELDS.size)[0] != value(fields):
         return None
     if version > _VERSION:
-        raise NewerFormat(where, version, _VERSION)
+        raise NewerFormat.of(where, version, _VERSION)
     return LastMark(*numbers)
 
 

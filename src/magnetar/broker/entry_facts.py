@@ -136,9 +136,7 @@ def _has_telling_tag(metadata: bytes) -> bool:
     """Whether deliver_at_time, marker_type, txnid_least_bits or num_chunks_from_msg may be there; the tag of
     num_messages_in_batch is the single byte 0x58.
     """
-    return (
-        b"\x98\x01" in metadata or b"\xa0\x01" in metadata or b"\xb0\x01" in metadata or b"\xd8\x01" in metadata
-    )
+    return b"\x98\x01" in metadata or b"\xa0\x01" in metadata or b"\xb0\x01" in metadata or b"\xd8\x01" in metadata
 
 
 def _facts_of(metadata: MessageMetadata, start: int) -> EntryFacts:

@@ -93,7 +93,7 @@ def encode_header(header: FileHeader) -> bytes:
 def decode_header(data: bytes, path: str) -> FileHeader | None:
     """The header at the beginning of data; None when its bytes were never completely written."""
     if data and data[0] > VERSION:
-        raise NewerFormat(path, data[0], VERSION)
+        raise NewerFormat.of(path, data[0], VERSION)
     if len(data) < HEADER_BYTES:
         return None
     packed = data[: _HEADER.size]

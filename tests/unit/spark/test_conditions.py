@@ -17,7 +17,7 @@ def narrowed(*filters: pushed.Filter) -> Conditions:
 
 def test_keys_of_several_filters_must_all_fit() -> None:
     found = narrowed(pushed.In(("__key",), (b"a", b"b")), pushed.EqualTo(("__key",), b"b"))
-    assert found.keys == {b"b"}
+    assert found.keys == frozenset({b"b"})
     assert narrowed(pushed.EqualTo(("__key",), "text")).keys is None
 
 
