@@ -170,7 +170,7 @@ def test_a_schema_that_grows(
     spark: SparkSession, standalone: StandaloneProcess, topic: str, options: dict[str, str], archive: Archive, path: str
 ) -> None:
     Before = item(number=pulsar.schema.Integer())
-    After = item(number=pulsar.schema.Integer(), note=pulsar.schema.String())
+    After = item(number=pulsar.schema.Integer(), note=pulsar.schema.String(required_default=True))
     client = pulsar.Client(standalone.service_url)
     producer = client.create_producer(topic, schema=pulsar.schema.AvroSchema(Before))
     for number in range(3):
