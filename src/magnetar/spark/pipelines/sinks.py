@@ -33,6 +33,7 @@ class Sinks:
 
     def start(self, sink: Sink, frame: DataFrame, *, only_now: bool = False) -> StreamingQuery:
         """A query under the name of pipeline and sink; it goes on where its checkpoint says."""
+        frame = _for_one_topic(sink, frame)
         writer: Any = frame.writeStream.queryName(f"{self._spec.name}/{sink.name}").outputMode(sink.mode)
         writer = writer.option("checkpointLocation", f"{self._spec.checkpoint}/{sink.name}")
         if only_now or self._spec.trigger_s == 0:
@@ -55,6 +56,7 @@ class Sinks:
         if sink.place is Place.CONSOLE:
             frame.show(truncate=False)
             return
+        frame = _for_one_topic(sink, frame)
         table = self._table(sink)
         if table is not None:
             raise BadSetting(f"sink {sink.name}: tables are kept up by streams; read a source with read: stream")
@@ -83,3 +85,8 @@ class Sinks:
             table = sink.options["dbtable"]
             return JdbcTable(sink.address, table, name, sink.options, sink.keys, sink.order_by, sink.deleted_when)
         return None
+
+
+def _for_one_topic(sink: Sink, frame: DataFrame) -> DataFrame:
+    """Rows that were read say where they came from, and a sink that names its topic does not send them back there."""
+    return frame.drop("__topic") if sink.place is Place.TOPIC and "topic" in sink.options else frame
