@@ -246,6 +246,9 @@ def test_an_unloaded_topic_comes_back_with_everything(http: httpx.Client, topic:
     assert http.get(f"{topic}/stats").json()["subscriptions"]["s"]["msgBacklog"] == 10
 
 
+_LISTS = {"replication": ["standalone"], "shadowTopics": ["persistent://public/default/shadow"]}
+
+
 @pytest.mark.feature("B-01")
 @pytest.mark.parametrize("policy", TOPIC_POLICIES)
 def test_each_policy_of_a_topic_is_read_as_it_was_set(http: httpx.Client, topic: str, policy: str) -> None:
@@ -254,7 +257,7 @@ def test_each_policy_of_a_topic_is_read_as_it_was_set(http: httpx.Client, topic:
     path = f"{topic}/{policy}"
     before = http.get(path)
     assert before.status_code == row.unset_status
-    value = ["standalone"] if policy == "replication" else value_of(_NAMES_OF_NAMESPACES.get(policy, policy))
+    value = _LISTS.get(policy) or value_of(_NAMES_OF_NAMESPACES.get(policy, policy))
     answer = http.request(row.verb, path, json=value)
     assert answer.status_code == 204, answer.text
     assert http.get(path).json() == value
