@@ -19,12 +19,14 @@ class Nodes:
     def __init__(self, spark: SparkSession) -> None:
         self._session: Any = spark._jsparkSession
         jvm: Any = spark._jvm
+        self._sessions: Any = SparkSession._get_j_spark_session_class(jvm)
         class_of = jvm.java.lang.Class.forName
         self._plan = class_of(_LOGICAL + "LogicalPlan")
         self._statements = [class_of(_LOGICAL + name) for name in ("Command", "ParsedStatement")]
 
     def parsed(self, text: str) -> Any:
-        """Raises Spark's ParseException."""
+        """Raises Spark's ParseException. The parser reads the settings of whichever session is active."""
+        self._sessions.setActiveSession(self._session)
         return self._session.sessionState().sqlParser().parsePlan(text)
 
     def is_query(self, plan: Any) -> bool:
