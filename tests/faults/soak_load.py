@@ -6,6 +6,7 @@ Everything that was sent, acknowledged or received is written down here and nowh
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -47,7 +48,7 @@ class History:
             return sent, len(self.acknowledged), sum(map(len, self.taken.values()))
 
 
-class Worker:
+class Worker(ABC):
     """One thread that runs a loop until it is told to stop."""
 
     def __init__(self, name: str) -> None:
@@ -70,8 +71,9 @@ class Worker:
         except BaseException as error:
             self.failure = error
 
+    @abstractmethod
     def run(self) -> None:
-        raise NotImplementedError
+        """Until `stopping` is set."""
 
 
 class OfficialProducer(Worker):
