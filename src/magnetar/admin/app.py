@@ -49,6 +49,7 @@ from magnetar.admin.door import let_in
 from magnetar.admin.known_paths import unserved_feature
 from magnetar.admin.metrics import Scrapes
 from magnetar.admin.parts import AdminParts
+from magnetar.admin.peers import Peers
 from magnetar.admin.rates import Rates
 from magnetar.admin.records import Records
 from magnetar.broker.broker import Broker
@@ -101,8 +102,9 @@ def build(
     settings: AdminSettings,
 ) -> tuple[FastAPI, AdminParts]:
     usage = UsageMeter() if broker.cluster is None else broker.cluster.reports.usage
-    parts = AdminParts(broker, records, policies, clock, metrics, settings, Rates(), Ages(), Scrapes(), usage)
     app = new_app()
+    peers = Peers(broker, app)
+    parts = AdminParts(broker, records, policies, clock, metrics, settings, Rates(), Ages(), Scrapes(), usage, peers)
     app.state.parts = parts
     return app, parts
 

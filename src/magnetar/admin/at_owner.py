@@ -2,7 +2,7 @@
 """Requests about a topic that another broker has: sent there (307), or asked there partition by partition.
 
 A broker that is alone has every topic, and nothing happens here. A request about a partitioned topic is carried out by
-the owner of each partition, with the caller's own credentials, and the answers are put together.
+the owner of each partition, and the answers are put together. Who came with TLS is sent on to HTTPS, never to HTTP.
 Carries.
 """
 
@@ -18,7 +18,7 @@ from magnetar.admin.answers import answered, done
 from magnetar.admin.names_asked import decoded_topic
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.topic_stats import summed
-from magnetar.broker.ownership.owner import Owner
+from magnetar.errors import ServiceNotReady
 from magnetar.names import PARTITION_SUFFIX, TopicName, encode_name
 
 # It would say every request that is forwarded.
@@ -28,8 +28,6 @@ _TOPIC: Final = "/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION: Final = "/subscription/{subscription}"
 # Where the topic's own name stands among the parts of a path.
 _TOPIC_PART: Final = 6
-_TIMEOUT_S: Final = 30.0
-_FORWARDED: Final = ("authorization", "x-original-principal", "content-type")
 
 # What only the owner of a topic can do.
 OWNED: Final = frozenset(
@@ -130,16 +128,15 @@ async def at_owner(request: Request) -> None:
 async def _redirect(request: Request, parts: AdminParts, topic: TopicName) -> None:
     authoritative = request.query_params.get("authoritative", "").lower() == "true"
     located = await parts.broker.ownership.locate(topic, authoritative=authoritative)
-    if _is_own(parts, located.owner):
+    owner = located.owner
+    if parts.peers.is_own(owner):
         return
+    base = owner.web_url_tls if request.scope["scheme"] == "https" else owner.web_url or owner.web_url_tls
+    if not base:
+        raise ServiceNotReady(f"Broker {owner.broker_id} has the topic, and no HTTPS port")
     query = {**request.query_params, "authoritative": "true" if located.is_authoritative else "false"}
-    url = httpx.URL(located.owner.web_url + request.scope["path"], params=query)
+    url = httpx.URL(base + request.scope["path"], params=query)
     raise AnsweredElsewhereError(Response(status_code=307, headers={"location": str(url)}))
-
-
-def _is_own(parts: AdminParts, owner: Owner) -> bool:
-    own = parts.broker.ownership.own
-    return own is not None and own.broker_id == owner.broker_id
 
 
 # --- partitions ---------------------------------------------------------------------------------
@@ -164,24 +161,8 @@ async def _ask(request: Request, parts: AdminParts, topic: TopicName, index: int
     path[_TOPIC_PART] += f"{PARTITION_SUFFIX}{index}"
     if words is not None:
         path[_TOPIC_PART + 1 :] = [words] if words else []
-    answer = await _call(request, parts, topic.partition(index), request.method, "/".join(path))
+    answer = await parts.peers.ask(request, topic.partition(index), request.method, "/".join(path))
     return _Answer(index, answer.status_code, answer.content)
-
-
-async def _call(request: Request, parts: AdminParts, topic: TopicName, method: str, path: str) -> httpx.Response:
-    """Ask the owner of a topic in the caller's name; it may be this broker."""
-    owner = (await parts.broker.ownership.locate(topic)).owner
-    transport = httpx.ASGITransport(app=request.app) if _is_own(parts, owner) else None
-    async with httpx.AsyncClient(
-        transport=transport, base_url=owner.web_url, timeout=_TIMEOUT_S, follow_redirects=True, trust_env=False
-    ) as client:
-        return await client.request(
-            method,
-            path,
-            params={**request.query_params, "authoritative": "true"},
-            content=await request.body(),
-            headers={name: request.headers[name] for name in _FORWARDED if name in request.headers},
-        )
 
 
 # --- all topics of a namespace ------------------------------------------------------------------
@@ -191,7 +172,7 @@ async def is_elsewhere(parts: AdminParts, topic: TopicName) -> bool:
     """Whether another broker has a topic; one that nobody has is assigned now."""
     if parts.broker.cluster is None:
         return False
-    return not _is_own(parts, (await parts.broker.ownership.locate(topic)).owner)
+    return not parts.peers.is_own((await parts.broker.ownership.locate(topic)).owner)
 
 
 async def clear_elsewhere(request: Request, parts: AdminParts, topic: TopicName, subscription: str) -> None:
@@ -199,17 +180,17 @@ async def clear_elsewhere(request: Request, parts: AdminParts, topic: TopicName,
     path = f"/admin/v2/{topic.domain}/{topic.namespace}/{encode_name(topic.local_name)}"
     names = [subscription]
     if not subscription:
-        names = (await _call(request, parts, topic, "GET", f"{path}/subscriptions")).json()
+        names = (await parts.peers.ask(request, topic, "GET", f"{path}/subscriptions")).json()
     for name in names:
         where = f"{path}/subscription/{encode_name(name)}/skip_all"
-        await _require_done(await _call(request, parts, topic, "POST", where))
+        await _require_done(await parts.peers.ask(request, topic, "POST", where))
 
 
 async def unsubscribe_elsewhere(request: Request, parts: AdminParts, topic: TopicName, subscription: str) -> None:
     """Have a topic's owner delete a subscription."""
     path = f"/admin/v2/{topic.domain}/{topic.namespace}/{encode_name(topic.local_name)}"
     where = f"{path}/subscription/{encode_name(subscription)}"
-    await _require_done(await _call(request, parts, topic, "DELETE", where))
+    await _require_done(await parts.peers.ask(request, topic, "DELETE", where))
 
 
 async def _require_done(answer: httpx.Response) -> None:

@@ -30,7 +30,9 @@ async def let_in(request: Request) -> None:
     if path in METRICS and guard.settings.metrics_authenticated:
         need = Need.ANY_ROLE
     if need is not Need.NOTHING:
-        principal = await _principal(guard, request)
+        # Set for a request that this broker makes of itself, and for no other.
+        principal = request.scope.get("state", {}).get("principal") or await _principal(guard, request)
+        request.state.principal = principal
         note_role(str(principal))
         await guard.require(principal, need, _target(request.path_params))
 

@@ -12,6 +12,7 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from magnetar.admin.ages import Ages
 from magnetar.admin.names_asked import DOMAIN_PATTERN, decoded_namespace, decoded_topic
+from magnetar.admin.peers import Peers
 from magnetar.admin.rates import Rates
 from magnetar.admin.records import Records
 from magnetar.broker.broker import Broker
@@ -66,6 +67,7 @@ class AdminParts:
     ages: Ages
     scrapes: "Scrapes"
     usage: UsageMeter
+    peers: Peers
 
     @property
     def cluster(self) -> str:

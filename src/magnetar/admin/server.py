@@ -28,6 +28,7 @@ from magnetar.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
     from magnetar.admin.http import HttpServer
+    from magnetar.admin.parts import AdminParts
 
 _QUEUE: Final = 512
 
@@ -71,6 +72,7 @@ class AdminServer:
         self._settings = settings
         self._tasks = tasks
         self._http: HttpServer | None = None
+        self._parts: AdminParts | None = None
         self.is_serving = asyncio.Event()
 
     def start(self, listener: socket.socket) -> None:
@@ -87,6 +89,8 @@ class AdminServer:
         """Let requests that run end, for a moment; then close every connection."""
         if self._http is not None:
             await self._http.stop()
+        if self._parts is not None:
+            await self._parts.peers.close()
 
     def _take_https_port(self) -> socket.socket | None:
         broker = self._broker
@@ -118,7 +122,7 @@ class AdminServer:
         await server.start(listener)
         if https_listener is not None and self._broker.tls is not None:
             await server.start(https_listener, self._broker.tls.context)
-        self._http = server
+        self._http, self._parts = server, parts
         self._tasks.start(module.watch_rates(parts), "admin: rates")
         self._tasks.start(module.watch_ages(parts), "admin: ages")
         self.is_serving.set()

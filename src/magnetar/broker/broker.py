@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from magnetar.broker.as_client import AsClient
 from magnetar.broker.auth.guard import Guard
 from magnetar.broker.auth.opening import open_authentication, open_tls
 from magnetar.broker.connection import Connection
@@ -66,6 +67,8 @@ class Broker:
         self.clock = clock
         self.tls = open_tls(security)
         self.guard = Guard(security, open_authentication(security, clock), store)
+        # Who this broker is to other brokers.
+        self.as_client = AsClient(security)
         self.namespaces = Namespaces(store)
         self.bundles = BundleRanges(store)
         self.cluster: Cluster | None = None
@@ -164,6 +167,7 @@ class Broker:
         self.bundles.close()
         await self._tasks.close()
         await self.guard.close()
+        await self.as_client.close()
 
     def new_producer_name(self) -> str:
         self._names_made += 1

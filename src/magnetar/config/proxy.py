@@ -4,7 +4,7 @@
 Decides.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +15,9 @@ class ProxySettings:
     broker_web_url: str = ""
     broker_web_url_tls: str = ""
 
-    # Who the proxy is to brokers, and whether a client's own credentials go along.
-    client_authentication_plugin: str = ""
-    client_authentication_parameters: str = field(default="", repr=False)
+    # Whether a client's own credentials go along with the proxy's, which are settings of security.
     forward_credentials: bool = False
     tls_with_broker: bool = False
-    broker_trust_file: str = ""
-    broker_hostname_verified: bool = True
 
     # Targets that clients may ask for; empty hosts and addresses: any where brokers are named by URLs, else those that
     # the metadata store lists. `*` stands for any.

@@ -25,21 +25,8 @@ PROXY_KEYS: Final[tuple[Key, ...]] = (
         ("brokerServiceURLTLS", "broker_url_tls", Text(), "As brokerServiceURL, for TLS to brokers."),
         ("brokerWebServiceURL", "broker_web_url", Text(), "Where a proxy finds brokers' HTTP."),
         ("brokerWebServiceURLTLS", "broker_web_url_tls", Text(), "As brokerWebServiceURL, for TLS to brokers."),
-        (
-            "brokerClientAuthenticationPlugin",
-            "client_authentication_plugin",
-            Text(255),
-            "How a proxy says to brokers who it is: token, basic, tls, oauth2, or the class of Java's client.",
-        ),
         ("forwardAuthorizationCredentials", "forward_credentials", Flag(), "A client's credentials go along."),
         ("tlsEnabledWithBroker", "tls_with_broker", Flag(), "A proxy speaks TLS with brokers."),
-        ("brokerClientTrustCertsFilePath", "broker_trust_file", Text(), "Whose broker certificates are believed."),
-        (
-            "tlsHostnameVerificationEnabled",
-            "broker_hostname_verified",
-            Flag(),
-            "A broker's certificate must be for the name that was called.",
-        ),
         (
             "brokerProxyAllowedHostNames",
             "allowed_hosts",
@@ -75,13 +62,5 @@ PROXY_KEYS: Final[tuple[Key, ...]] = (
             Flag(),
             "A load balancer in front says in HAProxy's header whom it speaks for.",
         ),
-    ),
-    Key(
-        "brokerClientAuthenticationParameters",
-        "proxy",
-        "client_authentication_parameters",
-        Text(65_536),
-        "What that plug-in needs.",
-        secret=True,
     ),
 )

@@ -53,6 +53,16 @@ class SecuritySettings:
     # Passwords that proved right and need no hashing again, at one time.
     basic_proven_max: int = 1_000
 
+    # Who this process is where it is a client of brokers: a plug-in of our client, and what that needs.
+    client_authentication_plugin: str = ""
+    client_authentication_parameters: str = field(default="", repr=False)
+    # Brokers speak TLS among themselves; never without it then.
+    client_tls: bool = False
+    client_trust_file: str = ""
+    client_certificate_file: str = ""
+    client_key_file: str = ""
+    client_hostname_verified: bool = True
+
     # -1: none.
     tls_port: int = -1
     https_port: int = -1

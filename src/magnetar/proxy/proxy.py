@@ -15,13 +15,11 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from magnetar.broker.as_client import AsClient
 from magnetar.broker.auth.authentication import Authentication
 from magnetar.broker.auth.opening import open_authentication, open_tls
 from magnetar.client.authentication import Authentication as ClientAuthentication
-from magnetar.client.authentication import authentication_of
-from magnetar.client.tls import tls_context
 from magnetar.config.broker import BrokerSettings
-from magnetar.config.client import ClientSettings
 from magnetar.config.proxy import ProxySettings
 from magnetar.config.security import SecuritySettings
 from magnetar.errors import CannotStart, ConnectionLost, TooManyRequests
@@ -56,12 +54,9 @@ class Proxy:
         self.message_bytes_max = door.message_bytes_max
         self.tls = open_tls(security)
         self.authentication: Authentication | None = open_authentication(security, clock)
-        self.client_authentication: ClientAuthentication | None = None
-        if settings.client_authentication_plugin:
-            self.client_authentication = authentication_of(
-                settings.client_authentication_plugin, settings.client_authentication_parameters
-            )
-        self.broker_tls = self._broker_tls() if settings.tls_with_broker else None
+        as_client = AsClient(security, tls=settings.tls_with_broker)
+        self.client_authentication: ClientAuthentication | None = as_client.authentication
+        self.broker_tls = as_client.tls
         self._door = door
         self._security = security
         self._rules = TargetRules(settings, has_registry=brokers.has_registry)
@@ -161,13 +156,6 @@ class Proxy:
         except (OSError, UnicodeError, TimeoutError) as error:
             raise ConnectionLost(f"Broker {target} cannot be found: {error}") from error
         return str(found[0][4][0])
-
-    def _broker_tls(self) -> ssl.SSLContext:
-        wanted = ClientSettings(
-            tls_trust_certs_file_path=self.settings.broker_trust_file or None,
-            tls_validate_hostname=self.settings.broker_hostname_verified,
-        )
-        return tls_context(wanted, self.client_authentication)
 
     async def _listen(self, port: int, context: ssl.SSLContext | None) -> int:
         loop = asyncio.get_running_loop()

@@ -64,7 +64,7 @@ class Guard:
         return self._authentication.methods if self._authentication is not None else ()
 
     def principal(self, role: str, original: str) -> Principal:
-        """Whom requests are for. Only a proxy may speak for another, and it must say for whom."""
+        """Whom requests are for. A proxy speaks for another and must say for whom; a super user may, as brokers do."""
         if role in self.settings.proxy_roles:
             if not original:
                 raise NotAuthorized("A proxy must say for whom it speaks")
@@ -72,6 +72,8 @@ class Guard:
                 raise NotAuthorized("A proxy cannot speak for a proxy")
             return Principal(role, original)
         if original and original != role:
+            if role in self.settings.super_user_roles:
+                return Principal(role, original)
             raise NotAuthorized("Only a proxy may speak for another role")
         return Principal(role)
 
