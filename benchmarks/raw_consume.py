@@ -22,6 +22,8 @@ TYPES: Final = {
     "Key_Shared": pb.CommandSubscribe.Key_Shared,
 }
 ACKS_AT_ONCE: Final = 1_000
+# Well below what a broker lets one consumer leave unacknowledged: a batch counts with each of its messages.
+UNACKED_MAX: Final = 10_000
 _INDIVIDUAL: Final = b"\x10\x00"
 _CUMULATIVE: Final = b"\x10\x01"
 
@@ -77,7 +79,7 @@ class RawConsumer:
         if self._permits_owed * 2 >= self._queue:
             self.connection.flow(0, self._permits_owed)
             self._permits_owed = 0
-        if len(ids) >= ACKS_AT_ONCE:
+        if len(ids) >= ACKS_AT_ONCE or len(ids) * self._batch >= UNACKED_MAX:
             self.acknowledge()
 
     def acknowledge(self) -> None:
