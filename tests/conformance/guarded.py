@@ -51,6 +51,7 @@ class GuardedStandalone(StandaloneProcess):
             "tlsCertificateFilePath": certificate,
             "tlsKeyFilePath": key,
             "tlsTrustCertsFilePath": str(self.authority.file),
+            "security.login_pause_max_ms": "1",
             **settings,
         }
         super().__init__(directory, environment=environment)

@@ -406,6 +406,28 @@ def test_a_revoked_token_ends_its_sessions(tmp_path: Path) -> None:
         other.quiet()
 
 
+@pytest.mark.feature("F-SEC-02", "B-20")
+def test_a_withdrawn_permission_closes_what_is_open(standalone: GuardedStandalone) -> None:
+    """Soon, and only what needed it: who was granted more keeps the rest, and others notice nothing."""
+    with standalone.admin() as admin:
+        for role in ("guest", "neighbour"):
+            admin.post(f"/namespaces/private/auth/permissions/{role}", json=["produce", "consume"])
+        guest, neighbour = as_role(standalone, "guest"), as_role(standalone, "neighbour")
+        for client in (guest, neighbour):
+            assert open_producer(client, TOPIC).producer_name
+            assert client.subscribe(TOPIC, f"open-{id(client)}").DESCRIPTOR.name == "CommandSuccess"
+        admin.post("/namespaces/private/auth/permissions/guest", json=["consume"])
+        assert guest.expect("close_producer").producer_id == 7
+        assert open_producer(guest, TOPIC).error == pb.AuthorizationError
+        admin.delete("/namespaces/private/auth/permissions/guest")
+        guest.expect("close_consumer")
+        neighbour.quiet()
+        stats = admin.get("/persistent/private/auth/t/stats").json()
+    assert len(stats["publishers"]) == 1
+    assert stats["subscriptions"][f"open-{id(guest)}"]["consumers"] == []
+    assert len(stats["subscriptions"][f"open-{id(neighbour)}"]["consumers"]) == 1
+
+
 @pytest.mark.feature("F-SEC-03")
 def test_the_command_line_takes_plug_in_and_parameters_from_client_conf(
     standalone: GuardedStandalone, tmp_path: Path

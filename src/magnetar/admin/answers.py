@@ -11,6 +11,8 @@ from typing import Any
 
 from fastapi import Response
 
+from magnetar.admin.sliced_answer import SLICE_ITEMS_MAX, SlicedAnswer
+from magnetar.admin.sliced_json import SEPARATORS, items_up_to
 from magnetar.errors import MagnetarError, Refused
 from magnetar.wire.error_codes import codes_of
 
@@ -26,10 +28,12 @@ class AdminRefused(Refused):
 
 
 def answered(value: Any) -> Response:
-    """A value as JSON; what is not set is an empty answer."""
+    """A value as JSON, in slices when it is large; what is not set is an empty answer."""
     if value is None:
         return Response(status_code=200)
-    return Response(json.dumps(value, separators=(",", ":")), media_type=_JSON)
+    if items_up_to(value, SLICE_ITEMS_MAX) > SLICE_ITEMS_MAX:
+        return SlicedAnswer(value)
+    return Response(json.dumps(value, separators=SEPARATORS), media_type=_JSON)
 
 
 def raw_answer(text: str) -> Response:
@@ -42,7 +46,7 @@ def done() -> Response:
 
 
 def refused(status: int, reason: str) -> Response:
-    return Response(json.dumps({"reason": reason}, separators=(",", ":")), status_code=status, media_type=_JSON)
+    return Response(json.dumps({"reason": reason}, separators=SEPARATORS), status_code=status, media_type=_JSON)
 
 
 def refusal_of(error: MagnetarError) -> Response:

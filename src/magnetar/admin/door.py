@@ -42,7 +42,8 @@ async def _principal(guard: Guard, request: Request) -> Principal:
     certificate = request.scope.get("state", {}).get("certificate")
     if not method:
         method = "tls" if certificate is not None and "tls" in guard.methods() else "none"
-    identity = await guard.identify(method, Credentials(data, certificate))
+    address = request.client.host if request.client is not None else ""
+    identity = await guard.identify(method, Credentials(data, certificate, address))
     return guard.principal(identity.role, request.headers.get("x-original-principal", ""))
 
 

@@ -29,7 +29,11 @@ class AsClient:
                 settings.client_authentication_plugin, settings.client_authentication_parameters
             )
         self.uses_tls = settings.client_tls if tls is None else tls
-        self._files = (settings.client_trust_file, settings.client_certificate_file, settings.client_key_file)
+        self._files: tuple[str, ...] = (
+            settings.client_trust_file,
+            settings.client_certificate_file,
+            settings.client_key_file,
+        )
         if bool(settings.client_certificate_file) != bool(settings.client_key_file):
             raise BadSetting(
                 "brokerClientCertificateFilePath and brokerClientKeyFilePath go together: give both or none"

@@ -31,6 +31,7 @@ from magnetar.broker.schemas.storage import SchemaStorage
 from magnetar.broker.session.produce import on_sends
 from magnetar.broker.session.session import Session
 from magnetar.broker.session.table import SERVED
+from magnetar.broker.session.withdrawals import Withdrawals
 from magnetar.broker.topic_counts import places_of, topic_counts
 from magnetar.broker.topic_list import ListMode
 from magnetar.broker.topics import Topics
@@ -105,6 +106,9 @@ class Broker:
     def connections(self) -> list[Connection]:
         return list(self._connections)
 
+    def _sessions(self) -> list[Session]:
+        return [connection.session for connection in self._connections]
+
     async def start(self, *, listens: bool = True, front: tuple[str, str] | None = None) -> str:
         """Listen; returns the service URL with the port that was taken. Otherwise `new_connection` is the door.
 
@@ -135,6 +139,9 @@ class Broker:
         self.policy_upkeep.start()
         for upkeep in self.guard.upkeep():
             self._tasks.start(upkeep(), "authentication")
+        if self.guard.is_authorizing:
+            withdrawals = Withdrawals(self.guard, self._sessions, security.refresh_check_s)
+            self._tasks.start(withdrawals.watch(), "withdrawn permissions")
         await self.transactions.start()
         self._tasks.start(watch_liveness(self.topics.pumps, settings.liveness_check_interval_ms), "watch liveness")
         return service_url

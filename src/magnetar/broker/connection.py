@@ -109,6 +109,10 @@ class Connection(asyncio.Protocol):
     # --- for the session ----------------------------------------------------------------------------
 
     @property
+    def session(self) -> Session:
+        return self._session
+
+    @property
     def is_writable(self) -> bool:
         return self._writable
 

@@ -52,6 +52,10 @@ class TopicWatch:
         self.is_ready = is_ready
         self._is_behind = False
 
+    @property
+    def namespace(self) -> NamespaceName:
+        return self._namespace.namespace
+
     async def tell_all(self, topics: Sequence[TopicName]) -> None:
         """All topics are known: tell what differs."""
         names = await matching(self.view.pattern, topics)
@@ -136,7 +140,7 @@ class _Watched:
         on_unwatched: Callable[[NamespaceName], object],
     ) -> None:
         self.watches: dict[TopicWatch, None] = {}
-        self._namespace = namespace
+        self.namespace = namespace
         self._tasks = tasks
         self._read = read
         self._exists = exists
@@ -158,7 +162,7 @@ class _Watched:
             if not self.watches:
                 for end in self._ends:
                     end()
-                self._on_unwatched(self._namespace)
+                self._on_unwatched(self.namespace)
 
     def refresh(self) -> None:
         """Read everything again and tell the differences."""
@@ -189,7 +193,7 @@ class _Watched:
         if not self._is_telling and self.watches:
             self._is_telling = True
             try:
-                self._tasks.start(self._tell(), f"topics of {self._namespace}")
+                self._tasks.start(self._tell(), f"topics of {self.namespace}")
             except OwnerClosed:
                 return
 
@@ -203,14 +207,14 @@ class _Watched:
         except MagnetarError as error:
             # The session's next event, or the next change, makes us read again.
             self._is_outdated = True
-            _log.warning("the topics of %s cannot be read for those who watch them: %s", self._namespace, error)
+            _log.warning("the topics of %s cannot be read for those who watch them: %s", self.namespace, error)
         finally:
             self._is_telling = False
 
     async def _tell_everything(self) -> None:
         self._is_outdated = False
         self._changed.clear()
-        topics = await self._read(self._namespace)
+        topics = await self._read(self.namespace)
         for watch in list(self.watches):
             await watch.tell_all(topics)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a broker listens to a network and asks nobody who they are; said so that it cannot be overlooked.
+"""Whether a process listens to a network and asks nobody who they are; said so that it cannot be overlooked.
 
 Decides.
 """
@@ -15,13 +15,23 @@ _RULE = "!" * 78
 
 def check_exposure(settings: Settings, say: Callable[[str], object]) -> None:
     """A warning in a frame; with --production, CannotStart."""
-    address = settings.broker.bind_address
-    if settings.security.authentication_enabled or is_loopback(address):
+    if not settings.security.authentication_enabled:
+        _check(settings.broker.bind_address, settings, "authenticationEnabled=true", say)
+
+
+def check_metadata_exposure(address: str, settings: Settings, say: Callable[[str], object]) -> None:
+    """As for brokers: a metadata server asks for certificates, or it asks for nothing."""
+    if not settings.metadata.tls_certificate_file:
+        _check(address, settings, "metadata.tls_certificate_file and metadata.tls_trust_file", say)
+
+
+def _check(address: str, settings: Settings, remedy: str, say: Callable[[str], object]) -> None:
+    if is_loopback(address):
         return
     text = f"It listens on {address} and asks nobody who they are: whoever reaches it may read and delete everything"
     if settings.security.production:
-        raise CannotStart(f"{text}. Set authenticationEnabled=true, or listen on 127.0.0.1 with --bind")
-    say(f"{_RULE}\nmagnetar: WARNING: {text}.\nSet authenticationEnabled=true, or use --bind 127.0.0.1.\n{_RULE}\n")
+        raise CannotStart(f"{text}. Set {remedy}, or listen on 127.0.0.1 with --bind")
+    say(f"{_RULE}\nmagnetar: WARNING: {text}.\nSet {remedy}, or use --bind 127.0.0.1.\n{_RULE}\n")
 
 
 def is_loopback(address: str) -> bool:

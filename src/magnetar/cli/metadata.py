@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from magnetar.cli.exposure import check_metadata_exposure
 from magnetar.cli.role import RoleFlags, announce, role_settings
 from magnetar.config.key import STANDALONE
 from magnetar.errors import BadSetting
@@ -52,6 +53,7 @@ def serve(
 def run_metadata_server(flags: RoleFlags, bind: str, port: int) -> int:
     """Serve until told to stop; returns the exit code."""
     settings = role_settings(flags, STANDALONE, {})
+    check_metadata_exposure(bind, settings, sys.stderr.write)
     start_logging(settings.runtime, sys.stderr)
 
     async def serve(process: Process) -> None:

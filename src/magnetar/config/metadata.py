@@ -34,6 +34,13 @@ class MetadataSettings:
     # An idle log gets a mark after this time, so that damage to its last synced record can be told from a torn write.
     mark_delay_ms: int = 1_000
 
+    # A file with USER:PASSWORD, for ZooKeeper (what we make is then that user's alone) and for etcd.
+    credentials_file: str = ""
+    # TLS to the store, on as soon as its authority is named; a metadata server asks its clients for a certificate.
+    tls_trust_file: str = ""
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+
     # Metadata server (`magnetar metadata serve`) and its clients.
     connections_max: int = 1_024
     sessions_max: int = 10_000

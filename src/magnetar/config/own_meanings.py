@@ -52,6 +52,8 @@ OWN_MEANINGS: Final[dict[str, str]] = {
     "bookie_server.tls_key_file": "Private key of a bookie's certificate, PEM.",
     "bookie_server.tls_client_certificate_required": "A bookie's clients without a certificate are refused.",
     "channel.tls_hostname_verified": "A bookie's certificate must name the host that it is reached at.",
+    "metadata.tls_certificate_file": "Certificate shown to a metadata store, or by a metadata server, PEM.",
+    "metadata.tls_key_file": "Private key of that certificate, PEM.",
     "metadata.cache_records_max": "Records held in a cache.",
     "metadata.path_bytes_max": "Longest path of a record.",
     "metadata.operations_pending_max": "Operations that wait for an answer.",

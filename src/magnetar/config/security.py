@@ -17,6 +17,8 @@ class SecuritySettings:
     # The role of clients without credentials; empty: they are refused.
     anonymous_role: str = ""
     refresh_check_s: int = 60
+    # The longest pause before an address is told again that its credentials are wrong.
+    login_pause_max_ms: int = 5_000
 
     authorization_enabled: bool = False
     super_user_roles: tuple[str, ...] = ()
@@ -62,6 +64,10 @@ class SecuritySettings:
     client_certificate_file: str = ""
     client_key_file: str = ""
     client_hostname_verified: bool = True
+
+    # Load balancers say in HAProxy's header whom they speak for; believed from these addresses and networks only.
+    haproxy_protocol: bool = False
+    haproxy_trusted: tuple[str, ...] = ()
 
     # -1: none.
     tls_port: int = -1

@@ -2,7 +2,8 @@
 """The seam to etcd: its gRPC gateway, which takes and gives JSON over HTTP; the next server when one fails.
 
 Requests wait for a place on one of a few connections; those of the lease have one of their own, so that no crowd of
-other requests lets a session run out. Knows no record. A request that may have been carried out although its answer
+other requests lets a session run out. A user's name and password become a token, anew when that has run out. Knows no
+record. A request that may have been carried out although its answer
 is missing says so.
 Carries.
 """
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from magnetar.errors import BadSetting, MetadataError, OutcomeUnknown
+from magnetar.metadata.access import NO_ACCESS, StoreAccess
 from magnetar.metadata.etcd_format import error_text
 
 CONNECTIONS_MAX: Final = 32
@@ -37,7 +39,7 @@ def parse_servers(text: str) -> tuple[list[str], str]:
         except ValueError:
             raise BadSetting(f"metadata URL: {server!r} should be http://HOST:2379") from None
         if "@" in server:
-            raise BadSetting("metadata URL: user names for etcd are not supported; use TLS or a network of its own")
+            raise BadSetting("metadata URL: a user of etcd stands in the file that metadata.credentials_file names")
     if not servers:
         raise BadSetting(f"metadata URL 'etcd:{text}' names no server: write etcd:http://HOST:2379")
     if "#" in chroot:
@@ -45,14 +47,25 @@ def parse_servers(text: str) -> tuple[list[str], str]:
     return servers, f"/{chroot.strip('/')}" if chroot.strip("/") else ""
 
 
+class _NotKnown(Exception):
+    """etcd does not know who asks; nothing was carried out."""
+
+
 class EtcdClient:
-    def __init__(self, servers: list[str], timeout_ms: int) -> None:
+    def __init__(self, servers: list[str], timeout_ms: int, access: StoreAccess = NO_ACCESS) -> None:
         self._servers = servers
         self._current = 0
         self._timeout_s = timeout_ms / 1000
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
-        self._http = httpx.AsyncClient(trust_env=False, timeout=httpx.Timeout(self._timeout_s))
-        self._lease_http = httpx.AsyncClient(trust_env=False, timeout=httpx.Timeout(self._timeout_s))
+        self._access = access
+        self._token = ""
+        self._http = self._new_client()
+        self._lease_http = self._new_client()
+
+    def _new_client(self) -> httpx.AsyncClient:
+        context = self._access.context()
+        verify = True if context is None else context
+        return httpx.AsyncClient(trust_env=False, timeout=httpx.Timeout(self._timeout_s), verify=verify)
 
     async def call(self, path: str, body: dict[str, Any], *, writes: bool) -> Any:
         """One request and its answer. OutcomeUnknown for a write without an answer, else MetadataError."""
@@ -64,11 +77,40 @@ class EtcdClient:
         return await self._ask(self._lease_http, f"lease/{verb}", body, False, timeout_s or self._timeout_s)
 
     async def _ask(self, http: httpx.AsyncClient, path: str, body: dict[str, Any], writes: bool, limit_s: float) -> Any:
+        """Who is not known, or no longer, was not served: it proves itself and asks again, once."""
+        used = await self._proven(http, limit_s)
+        try:
+            return await self._ask_once(http, path, body, writes, limit_s)
+        except _NotKnown:
+            if self._token == used:
+                self._token = ""
+            await self._proven(http, limit_s)
+        try:
+            return await self._ask_once(http, path, body, writes, limit_s)
+        except _NotKnown as error:
+            raise MetadataError(f"etcd refused {path}: {error}") from error
+
+    async def _proven(self, http: httpx.AsyncClient, limit_s: float) -> str:
+        if self._access.user and not self._token:
+            who = {"name": self._access.user, "password": self._access.password}
+            try:
+                answer = await self._ask_once(http, "auth/authenticate", who, False, limit_s)
+            except _NotKnown as error:
+                raise MetadataError(f"etcd does not let {self._access.user} in: {error}") from None
+            self._token = str(answer.get("token", ""))
+        return self._token
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": self._token} if self._token else {}
+
+    async def _ask_once(
+        self, http: httpx.AsyncClient, path: str, body: dict[str, Any], writes: bool, limit_s: float
+    ) -> Any:
         for attempt in range(len(self._servers), 0, -1):
             server = self._servers[self._current]
             try:
                 async with asyncio.timeout(limit_s):
-                    answer = await http.post(f"{server}/v3/{path}", json=body)
+                    answer = await http.post(f"{server}/v3/{path}", json=body, headers=self._headers())
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
                 # It never left, so another server may be asked.
                 self._turn_from(server)
@@ -82,8 +124,10 @@ class EtcdClient:
                 raise MetadataError(f"etcd did not answer {path}: {error!r}") from error
             if answer.status_code == 200:
                 return _read(answer.content, path)
-            self._turn_from(server)
             said = error_text(answer.content)
+            if answer.status_code == 401:
+                raise _NotKnown(said)
+            self._turn_from(server)
             if writes and answer.status_code in (500, 503, 504):
                 raise OutcomeUnknown(f"etcd failed during {path}: {said}")
             raise MetadataError(f"etcd refused {path}: {said}")
@@ -95,9 +139,13 @@ class EtcdClient:
         held = b""
         # No answer may come for as long as nothing changes; the session's keep-alive notices a dead server.
         timeout = httpx.Timeout(self._timeout_s, read=None)
+        await self._proven(self._http, self._timeout_s)
         try:
-            async with self._http.stream("POST", f"{server}/v3/watch", json=body, timeout=timeout) as answer:
+            async with self._http.stream(
+                "POST", f"{server}/v3/watch", json=body, timeout=timeout, headers=self._headers()
+            ) as answer:
                 if answer.status_code != 200:
+                    self._token = ""
                     raise MetadataError(f"etcd refused a watch: {answer.status_code}")
                 async for chunk in answer.aiter_raw():
                     *lines, held = (held + chunk).split(b"\n")

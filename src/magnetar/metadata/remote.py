@@ -23,6 +23,7 @@ from magnetar.errors import (
     TooManyRequests,
     ValueTooLarge,
 )
+from magnetar.metadata.access import store_access
 from magnetar.metadata.paths import check_path
 from magnetar.metadata.remote_protocol import (
     NEW_SESSION,
@@ -151,6 +152,7 @@ class RemoteStore(MetadataStore):
         loop = asyncio.get_running_loop()
         self._host = host
         self._port = port
+        self._context = store_access(settings).context()
         self._settings = settings
         self._loop = loop
         self._watches = Watches(
@@ -265,7 +267,8 @@ class RemoteStore(MetadataStore):
     async def _connect(self) -> None:
         """One connection with a session on it: the former one, or if that has ended, a new one."""
         link = _Link(self._settings, self._watches.on_changes)
-        await self._loop.create_connection(lambda: link, self._host, self._port)
+        name = self._host if self._context is not None else None
+        await self._loop.create_connection(lambda: link, self._host, self._port, ssl=self._context, server_hostname=name)
         try:
             before = self._session.session
             try:

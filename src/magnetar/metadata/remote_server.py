@@ -2,9 +2,9 @@
 """Serves an embedded store's tree to other processes: sessions with leases, over TCP.
 
 Meant for one machine (several brokers and bookies without ZooKeeper); whoever can connect may do everything, so it
-binds to loopback unless told otherwise. A session lives while frames come from its client, and for its timeout after;
-it survives a restart of the server with its ephemeral records. A client that does not read what it is sent is cut
-off: it will reconnect and look again.
+binds to loopback unless told otherwise. With a certificate it speaks TLS, and only clients that have one get in. A
+session lives while frames come from its client, and for its timeout after; it survives a restart of the server with
+its ephemeral records. A client that does not read what it is sent is cut off: it will reconnect and look again.
 Carries.
 """
 
@@ -22,6 +22,7 @@ from magnetar.errors import (
     TooManyRequests,
     ValueTooLarge,
 )
+from magnetar.metadata.access import server_context
 from magnetar.metadata.durable_tree import PROCESS_BOUND, DurableTree
 from magnetar.metadata.paths import lineage
 from magnetar.metadata.remote_protocol import (
@@ -74,8 +75,9 @@ class MetadataServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port, which the system chose when 0 was asked for. CannotStart names the address."""
+        context = server_context(self.settings)
         try:
-            self._server = await self._loop.create_server(lambda: _Connection(self), host, port)
+            self._server = await self._loop.create_server(lambda: _Connection(self), host, port, ssl=context)
         except OSError as error:
             raise CannotStart(f"the metadata server cannot listen on {host}:{port}: {error}") from error
         self._unwatch = self.tree.watch_changes(self._on_changes)

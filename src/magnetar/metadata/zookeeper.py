@@ -27,6 +27,7 @@ from magnetar.errors import (
     TooManyRequests,
     ValueTooLarge,
 )
+from magnetar.metadata.access import store_access
 from magnetar.metadata.paths import check_path, parent_of
 from magnetar.metadata.store import (
     MUST_NOT_EXIST,
@@ -62,6 +63,7 @@ class ZooKeeperStore(MetadataStore):
         self._client = ZooKeeperClient(
             hosts,
             session_timeout_ms=settings.session_timeout_ms,
+            access=store_access(settings),
             on_state=self._on_state,
             on_change=self._on_change,
         )

@@ -17,7 +17,9 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.serialization import write_string
 from kazoo.protocol.states import EventType, WatchedEvent
+from kazoo.security import CREATOR_ALL_ACL
 
+from magnetar.metadata.access import NO_ACCESS, StoreAccess
 from magnetar.metadata.store import ChangeKind
 from magnetar.runtime.blocking_calls import BlockingCalls
 
@@ -93,6 +95,7 @@ class ZooKeeperClient:
         hosts: str,
         *,
         session_timeout_ms: int,
+        access: StoreAccess = NO_ACCESS,
         on_state: Callable[[str], None],
         on_change: Callable[[ChangeKind, str], None],
     ) -> None:
@@ -100,7 +103,8 @@ class ZooKeeperClient:
         self._on_state = on_state
         self._on_change = on_change
         self._blocking = BlockingCalls(1, name="zookeeper")
-        self._kazoo = _Kazoo(self._from_watch, hosts=hosts, timeout=session_timeout_ms / 1000)
+        options = _options(access)
+        self._kazoo = _Kazoo(self._from_watch, hosts=hosts, timeout=session_timeout_ms / 1000, **options)
         self._kazoo.add_listener(self._from_state)
 
     def start(self) -> None:
@@ -163,6 +167,20 @@ class ZooKeeperClient:
             future.set_result(result.value)
         else:
             future.set_exception(result.exception)
+
+
+def _options(access: StoreAccess) -> dict[str, Any]:
+    """With a user, what we make is for that user alone."""
+    options: dict[str, Any] = {}
+    if access.user:
+        options["auth_data"] = [("digest", f"{access.user}:{access.password}")]
+        options["default_acl"] = CREATOR_ALL_ACL
+    if access.uses_tls:
+        options["use_ssl"] = options["verify_certs"] = options["check_hostname"] = True
+        options["ca"] = access.trust_file
+        options["certfile"] = access.certificate_file or None
+        options["keyfile"] = access.key_file or access.certificate_file or None
+    return options
 
 
 CONNECTED: Final = KazooState.CONNECTED

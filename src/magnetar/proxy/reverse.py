@@ -137,7 +137,8 @@ class ReverseProxy:
         method, data = _credentials(headers.get(b"authorization", b""))
         if not method:
             method = "tls" if certificate is not None and "tls" in self._proxy.authentication.methods else "none"
-        return (await self._proxy.authentication.identify(method, Credentials(data, certificate))).role
+        address = scope["client"][0] if scope.get("client") else ""
+        return (await self._proxy.authentication.identify(method, Credentials(data, certificate, address))).role
 
 
 def _credentials(header: bytes) -> tuple[str, bytes]:

@@ -162,7 +162,7 @@ class ProxySession(asyncio.Protocol):
         if authentication is None:
             return None
         certificate = self._transport.get_extra_info("peercert") if self._transport is not None else None
-        credentials = Credentials(connect.auth_data, certificate or None)
+        credentials = Credentials(connect.auth_data, certificate or None, self.address)
         return await authentication.identify(connect.auth_method_name or "none", credentials)
 
     def _check_alive(self) -> None:

@@ -22,5 +22,5 @@ def client_context(
             context.load_cert_chain(certificate_file, key_file or certificate_file)
     except (OSError, ssl.SSLError) as error:
         files = ", ".join(file for file in (trust_file, certificate_file, key_file) if file)
-        raise BadSetting(f"TLS to bookies cannot be used with {files}: {error}") from error
+        raise BadSetting(f"TLS cannot be used with {files}: {error}") from error
     return context

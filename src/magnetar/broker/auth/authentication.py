@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from magnetar.broker.auth.authenticator import Authenticator, Credentials, Identity
+from magnetar.broker.auth.login_turns import LoginTurns
 from magnetar.errors import NotAuthenticated
 from magnetar.runtime.blocking_calls import BlockingCalls
 from magnetar.runtime.clock import WallClock
@@ -25,6 +26,7 @@ class Authentication:
         clock: WallClock,
         proven_max: int,
         upkeep: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        login_pause_max_ms: int = 5_000,
     ) -> None:
         # Several may share a method: the first that proves a role decides.
         self._by_method: dict[str, list[Authenticator]] = {}
@@ -36,6 +38,7 @@ class Authentication:
         self._clock = clock
         self._proven_max = proven_max
         self._proven: OrderedDict[bytes, Identity] = OrderedDict()
+        self._turns = LoginTurns(login_pause_max_ms / 1000)
         self._calls = BlockingCalls(1, name="authentication") if any(a.is_slow for a in authenticators) else None
 
     @property
@@ -43,7 +46,14 @@ class Authentication:
         return tuple(self._by_method)
 
     async def identify(self, method: str, credentials: Credentials) -> Identity:
-        """Who this is. NotAuthenticated when nothing proves it and nobody may be anonymous."""
+        """Who this is. NotAuthenticated when nothing proves it and nobody may be anonymous; later and later for an
+        address from which that happens again and again.
+        """
+        if not credentials.address:
+            return await self._identify_by(method, credentials)
+        return await self._turns.check(credentials.address, lambda: self._identify_by(method, credentials))
+
+    async def _identify_by(self, method: str, credentials: Credentials) -> Identity:
         named = self._by_method.get(method)
         if named is None:
             if self._anonymous is None:

@@ -12,13 +12,15 @@ Certificate = Mapping[str, Any]
 
 
 class Credentials:
-    """What a client brought. Never printed: the data is a secret."""
+    """What a client brought, and where it comes from. Never printed: the data is a secret."""
 
-    __slots__ = ("certificate", "data")
+    __slots__ = ("address", "certificate", "data")
 
-    def __init__(self, data: bytes = b"", certificate: Certificate | None = None) -> None:
+    def __init__(self, data: bytes = b"", certificate: Certificate | None = None, address: str = "") -> None:
         self.data = data
         self.certificate = certificate
+        # Empty for what was let in before and is looked at again.
+        self.address = address
 
     def __repr__(self) -> str:
         return f"Credentials({len(self.data)} bytes, {'a' if self.certificate else 'no'} certificate)"

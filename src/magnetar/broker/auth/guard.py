@@ -3,7 +3,8 @@
 administration alike.
 
 Without authentication everyone may do everything. Records of tenants and namespaces are cached and kept right by a
-watch, so that a permission that was granted or revoked holds for the next request.
+watch, so that a permission that was granted or revoked holds for the next request; what is open already is closed by
+session/withdrawals.py.
 Carries.
 """
 
@@ -78,6 +79,14 @@ class Guard:
         return Principal(role)
 
     # --- what ---------------------------------------------------------------------------------------
+
+    @property
+    def is_authorizing(self) -> bool:
+        return self._records is not None
+
+    def on_permissions_changed(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Tell the path of each record of a tenant or a namespace that changes; returns the call that ends it."""
+        return self._records.on_changed(listener) if self._records is not None else lambda: None
 
     async def check_command(self, principal: Principal | None, kind: int, command: Message) -> None:
         """NotAuthorized when the sender may not have this command carried out."""

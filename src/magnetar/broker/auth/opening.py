@@ -49,7 +49,14 @@ def open_authentication(settings: SecuritySettings, clock: WallClock) -> Authent
         raise BadSetting("authenticationEnabled=true without authenticationProviders would let nobody in")
     upkeep: list[Upkeep] = []
     authenticators = [_authenticator(name, settings, upkeep) for name in names]
-    return Authentication(authenticators, settings.anonymous_role, clock, settings.basic_proven_max, upkeep)
+    return Authentication(
+        authenticators,
+        settings.anonymous_role,
+        clock,
+        settings.basic_proven_max,
+        upkeep,
+        settings.login_pause_max_ms,
+    )
 
 
 def open_tls(settings: SecuritySettings) -> ServerTls | None:

@@ -57,7 +57,8 @@ def refuse(session: Session, error: MagnetarError) -> None:
 
 
 async def _identify(session: Session, method: str, data: bytes) -> Identity:
-    return await session.broker.guard.identify(method, Credentials(data, session.connection.certificate))
+    credentials = Credentials(data, session.connection.certificate, session.host)
+    return await session.broker.guard.identify(method, credentials)
 
 
 async def _check_original(session: Session, connect: pb.CommandConnect) -> None:

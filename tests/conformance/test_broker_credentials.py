@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two real brokers that ask each other for what the other owns: with TLS, and saying who they are and for whom."""
+
+import base64
+import shutil
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.brokers import QUICK, broker_id
+from tests.cluster import Cluster, RoleProcess
+from tests.conformance.certificates import Authority
+from tests.conformance.guarded import SECRET, token
+from tests.processes import free_port
+
+TOPIC = "/admin/v2/persistent/private/shared/t"
+PARTITIONS = 4
+
+
+class GuardedBroker(RoleProcess):
+    """Serves with and without TLS; to other brokers it is the role `broker`, and speaks TLS."""
+
+    def __init__(self, name: str, directory: Path, metadata: str, authority: Authority) -> None:
+        certificate, key = authority.sign("localhost", name)
+        self.trusted = directory / f"trusted-by-{name}.pem"
+        directory.mkdir(parents=True, exist_ok=True)
+        shutil.copy(authority.file, self.trusted)
+        self.web_url_tls = f"https://127.0.0.1:{(https := free_port())}"
+        ports = ["--port", str(free_port()), "--http-port", str(free_port())]
+        environment = {
+            **QUICK,
+            "managedLedgerDefaultEnsembleSize": "1",
+            "managedLedgerDefaultWriteQuorum": "1",
+            "managedLedgerDefaultAckQuorum": "1",
+            "authenticationEnabled": "true",
+            "authenticationProviders": "token,tls",
+            "authorizationEnabled": "true",
+            "superUserRoles": "admin,broker",
+            "tokenSecretKey": "data:;base64," + base64.b64encode(SECRET).decode(),
+            "brokerServicePortTls": str(free_port()),
+            "webServicePortTls": str(https),
+            "tlsCertificateFilePath": certificate,
+            "tlsKeyFilePath": key,
+            "tlsTrustCertsFilePath": str(authority.file),
+            "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+            "brokerClientAuthenticationParameters": f"token:{token('broker')}",
+            "brokerClientTlsEnabled": "true",
+            "brokerClientTrustCertsFilePath": str(self.trusted),
+        }
+        super().__init__(name, directory / name, "broker", "--metadata", metadata, *ports, environment=environment)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[list[GuardedBroker]]:
+    directory = tmp_path_factory.mktemp("guarded-cluster")
+    with Cluster(directory, bookies=1, broker=False) as cluster:
+        made = [GuardedBroker(f"broker-{i}", directory, cluster.metadata_url, authority) for i in range(2)]
+        try:
+            for broker in made:
+                broker.launch()
+            for broker in made:
+                broker.until_ready()
+            _furnish(made[0], authority)
+            _share(made, authority)
+            yield made
+        finally:
+            for broker in made:
+                if broker.is_running:
+                    broker.kill()
+
+
+def _furnish(broker: GuardedBroker, authority: Authority) -> None:
+    for path, body in (
+        ("/admin/v2/tenants/private", {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}),
+        ("/admin/v2/namespaces/private/shared", {"bundles": {"numBundles": 8}}),
+        (f"{TOPIC}/partitions", PARTITIONS),
+    ):
+        answer = asked(broker, authority, "PUT", path, role="admin", json=body)
+        assert answer.status_code == 204, (path, answer.text)
+
+
+def _share(brokers: list[GuardedBroker], authority: Authority) -> None:
+    """Each broker owns some partitions: the bundle of the first goes to one, all others to the other."""
+    lookup = TOPIC.replace("/admin/v2", "/lookup/v2/topic")
+    bundles = [
+        asked(brokers[0], authority, "GET", f"{lookup}-partition-{index}/bundle", role="admin").text
+        for index in range(PARTITIONS)
+    ]
+    assert len(set(bundles)) > 1
+    for bundle in dict.fromkeys(bundles):
+        owner = broker_id(brokers[bundle != bundles[0]])
+        path = f"/admin/v2/namespaces/private/shared/{bundle}/unload?destinationBroker={owner}"
+        answer = asked(brokers[0], authority, "PUT", path, role="admin")
+        assert answer.status_code == 204, answer.text
+
+
+def asked(
+    broker: GuardedBroker, authority: Authority, method: str, path: str, *, role: str, **given: Any
+) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token(role)}"}
+    context = ssl.create_default_context(cafile=str(authority.file))
+    with httpx.Client(base_url=broker.web_url_tls, verify=context, headers=headers, timeout=60) as client:
+        return client.request(method, path, **given)
+
+
+def by_certificate(broker: GuardedBroker, authority: Authority, method: str, path: str, *, role: str) -> httpx.Response:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.load_cert_chain(*authority.sign(role))
+    with httpx.Client(base_url=broker.web_url_tls, verify=context, timeout=60) as client:
+        return client.request(method, path)
+
+
+@pytest.mark.feature("F-SEC-04")
+def test_a_broker_speaks_for_its_client_whatever_that_proved_itself_with(
+    brokers: list[GuardedBroker], authority: Authority
+) -> None:
+    for broker in brokers:
+        for ask in (asked, by_certificate):
+            answer = ask(broker, authority, "GET", f"{TOPIC}/partitioned-stats", role="owner")
+            assert answer.status_code == 200, answer.text
+            assert len(answer.json()["partitions"]) == PARTITIONS
+            assert ask(broker, authority, "GET", f"{TOPIC}/partitioned-stats", role="stranger").status_code == 403
+
+
+@pytest.mark.feature("F-SEC-04")
+def test_both_brokers_audit_for_whom_it_was_done(brokers: list[GuardedBroker], authority: Authority) -> None:
+    answer = asked(brokers[0], authority, "PUT", f"{TOPIC}/subscription/audited", role="owner")
+    assert answer.status_code == 204, answer.text
+    listed = [asked(broker, authority, "GET", f"{TOPIC}/subscriptions", role="owner").json() for broker in brokers]
+    assert listed == [["audited"], ["audited"]]
+    assert "'owner' through 'broker'" in brokers[1].log_path.read_text()
+
+
+@pytest.mark.feature("F-SEC-04", "F-SEC-09")
+def test_who_came_with_tls_is_sent_to_https(brokers: list[GuardedBroker], authority: Authority) -> None:
+    places = []
+    for broker in brokers:
+        for index in range(PARTITIONS):
+            answer = asked(broker, authority, "GET", f"{TOPIC}-partition-{index}/stats", role="owner")
+            assert answer.status_code in (200, 307), answer.text
+            if answer.status_code == 307:
+                places.append(answer.headers["location"])
+    assert places
+    assert {place.partition("/admin")[0] for place in places} == {broker.web_url_tls for broker in brokers}
+
+
+@pytest.mark.feature("F-SEC-04")
+def test_a_broker_with_an_unknown_certificate_is_not_believed(
+    brokers: list[GuardedBroker], authority: Authority, tmp_path: Path
+) -> None:
+    """Changed files are taken up without a restart: first an authority that signed nothing here, then the right one."""
+    right = brokers[0].trusted.read_bytes()
+    brokers[0].trusted.write_bytes(Authority(tmp_path).file.read_bytes())
+    try:
+        answer = asked(brokers[0], authority, "GET", f"{TOPIC}/partitioned-stats", role="owner")
+        assert answer.status_code == 503, answer.text
+        assert "did not answer" in answer.json()["reason"]
+    finally:
+        brokers[0].trusted.write_bytes(right)
+    assert asked(brokers[0], authority, "GET", f"{TOPIC}/partitioned-stats", role="owner").status_code == 200
