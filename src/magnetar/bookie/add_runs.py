@@ -15,7 +15,7 @@ class AddListener(Protocol):
 
 
 # Listener, first and last entry: one object for each run, because with many ledgers each add is a run.
-_Run = list[Any]
+Run = list[Any]
 
 
 class AddRuns:
@@ -24,8 +24,8 @@ class AddRuns:
     __slots__ = ("_newest", "_runs")
 
     def __init__(self) -> None:
-        self._runs: list[_Run] = []
-        self._newest: dict[AddListener, _Run] = {}
+        self._runs: list[Run] = []
+        self._newest: dict[AddListener, Run] = {}
 
     def __bool__(self) -> bool:
         return bool(self._runs)
@@ -50,6 +50,10 @@ class AddRuns:
         """Take over the runs of a later group; where one continues ours, the two become one."""
         for listener, first, last in later._runs:
             self.add_all(listener, first, last)
+
+    def take(self) -> list[Run]:
+        """The runs, for whoever tells them; nothing may be added any more."""
+        return self._runs
 
     def tell(self, bookie: str, code: int) -> None:
         for listener, first, last in self._runs:

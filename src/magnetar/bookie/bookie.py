@@ -31,6 +31,7 @@ from magnetar.bookie.storage import BookieStorage
 from magnetar.bookie.version_three import Space, VersionThree
 from magnetar.config.bookie import BookieSettings
 from magnetar.config.bookie_server import BookieServerSettings
+from magnetar.config.metadata import FORMAT_LEVEL_NEWEST
 from magnetar.errors import StorageFailed
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
@@ -41,6 +42,7 @@ from magnetar.wire.bookkeeper.cookie import Cookie
 from magnetar.wire.bookkeeper.registry import (
     BOOKIE_ENDPOINT,
     BOOKIE_PROTOCOL,
+    FORMAT_LEVEL_PROPERTY,
     HTTP_ENDPOINT,
     HTTP_PROTOCOL,
     Endpoint,
@@ -62,6 +64,8 @@ class BookieParts(NamedTuple):
     on_failed: Callable[[BaseException], None]
     # HTTP paths about the cluster, which others answer.
     routes: Routes = MappingProxyType({})
+    # The format level that this bookie announces.
+    format_level: int = FORMAT_LEVEL_NEWEST
     # What the bookie was configured with, for whoever asks; without secrets.
     configuration: Mapping[str, str] = MappingProxyType({})
 
@@ -111,13 +115,16 @@ class Bookie:
             listing = Listing(
                 parts.store,
                 storage.bookie,
-                encode_listing(endpoints),
+                encode_listing(endpoints, {FORMAT_LEVEL_PROPERTY: str(parts.format_level)}),
                 lambda: storage.is_read_only,
                 tasks,
                 check_interval_ms=ports.registration_check_interval_ms,
             )
             await listing.enter()
             opened.push_async_callback(listing.withdraw)
+            complete = parts.questions.complete
+            if complete is not None and settings.limbo_checked:
+                tasks.start(storage.doubts.settle_all(complete, settings.limbo_check_interval_ms), "ledgers in limbo")
             return cls(storage, endpoints, opened.pop_all())
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from google_crc32c import extend
 
-from magnetar.bookie.add_runs import AddListener, AddRuns
+from magnetar.bookie.add_runs import AddListener, AddRuns, Run
 from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.journal_format import (
     CHECKSUM,
@@ -65,11 +65,11 @@ class Journal:
     """Invariant: groups rise by position; nothing in them is durable yet; `synced` never exceeds what the log told."""
 
     __slots__ = (
-        "_base", "_batch", "_batch_bytes", "_batch_records", "_bookie",
+        "_answers_per_turn_max", "_base", "_batch", "_batch_bytes", "_batch_records", "_bookie",
         "_counts", "_disk", "_failure", "_file_bytes_max", "_file_id",
         "_file_position", "_groups", "_is_full", "_log", "_loop", "_offset", "_on_failed", "_on_pressure",
         "_own", "_piece_records_max", "_queue_bytes_max", "_runs", "_seal_delay_s",
-        "_seal_timer", "_sealed_at", "_seed", "_told", "_waiters", "directory", "synced", "syncs",
+        "_seal_timer", "_sealed_at", "_seed", "_told", "_untold", "_waiters", "directory", "synced", "syncs",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +105,9 @@ class Journal:
         self._runs = AddRuns()
         self._waiters: list[asyncio.Future[None]] = []
         self._groups: deque[_Group] = deque()
+        self._answers_per_turn_max = settings.journal_answers_per_turn_max
+        # Whose entries are durable and who has not heard of it yet, oldest first.
+        self._untold: deque[Run] = deque()
         self._seal_timer: asyncio.TimerHandle | None = None
         self._sealed_at = -1
 
@@ -236,6 +239,7 @@ class Journal:
             self.append(RecordKind.SEAL, b"")
         self._submit()
         await self._log.close()
+        self._tell_all()
         self._cancel_seal()
 
     # --- leaves -----------------------------------------------------------------------------
@@ -304,7 +308,10 @@ class Journal:
                 waiters += group.waiters
                 records += group.records
             self._count_synced(since, records)
-            runs.tell(self._bookie, ReturnCode.OK)
+            is_telling = bool(self._untold)
+            self._untold += runs.take()
+            if not is_telling:
+                self._tell_some()
             self._counts.settle_adds((self._loop.time() - since) * 1000)
             for waiter in waiters:
                 if not waiter.done():
@@ -314,6 +321,23 @@ class Journal:
         if self._is_full and self.queued_bytes() <= self._queue_bytes_max // 2:
             self._is_full = False
             self._on_pressure(False)
+
+    def _tell_some(self) -> None:
+        """Answer those whose entries are durable, in order; after so many, others on the loop have their turn first."""
+        untold = self._untold
+        for _ in range(min(len(untold), self._answers_per_turn_max)):
+            listener, first, last = untold.popleft()
+            listener.on_added(self._bookie, first, last, ReturnCode.OK)
+        if untold:
+            self._loop.call_soon(self._tell_rest)
+
+    def _tell_rest(self) -> None:
+        if self._untold:
+            self._tell_some()
+
+    def _tell_all(self) -> None:
+        while self._untold:
+            self._tell_some()
 
     def _count_synced(self, since: float, records: int) -> None:
         assert self._log is not None
@@ -372,6 +396,8 @@ class Journal:
         failure.__cause__ = error
         self._failure = failure
         groups, self._groups = self._groups, deque()
+        # In order: first those whose entries are durable, then those whose entries never will be.
+        self._tell_all()
         for group in groups:
             self._refuse(group)
         self._submit()

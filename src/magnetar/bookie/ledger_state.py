@@ -78,9 +78,10 @@ class LedgerState:
         self.fence_durable = True
         self.open_to_adds = False
 
-    def leave_limbo(self) -> None:
-        """Every entry that the metadata expects here was seen or copied again. The fence stays."""
+    def leave_limbo(self, master_key: bytes) -> None:
+        """Every entry that the metadata expects here was seen or copied again. The fence stays; a lost key is known."""
         self.limbo = False
+        self.master_key = self.master_key or master_key
 
     def raise_explicit(self, entry_id: int, body: bytes) -> bool:
         if entry_id <= self.explicit_lac:

@@ -27,6 +27,7 @@ from magnetar.errors import (
 
 # An explicit confirmation is two numbers and a digest.
 CONFIRMATION_BYTES_MAX: Final = 4096
+_STATES_AT_ONCE: Final = 1_000
 
 _IDS: Final = Struct(">qq")
 _LEDGER_ID: Final = Struct(">q")
@@ -105,6 +106,22 @@ class Ledgers:
             self.table.note_change(state)
             journal.append(RecordKind.LAST_CONFIRMED, _IDS.pack(ledger_id, entry_id) + body)
         await journal.durable()
+
+    async def in_limbo(self) -> list[int]:
+        """Ledgers whose entries may have been lost here, rising."""
+        found = {ledger_id for ledger_id, state in self.states.items() if state.limbo}
+        for directory in self._directories:
+            unseen = [ledger_id for ledger_id in await directory.index.ledger_ids() if ledger_id not in self.states]
+            for start in range(0, len(unseen), _STATES_AT_ONCE):
+                page = await directory.index.ledgers(unseen[start : start + _STATES_AT_ONCE])
+                found |= {ledger_id for ledger_id, data in page.items() if decode_state(ledger_id, data).limbo}
+        return sorted(ledger_id for ledger_id in found if not self.table.is_deleted(ledger_id))
+
+    async def leave_limbo(self, ledger_id: int, master_key: bytes) -> None:
+        """Everything that belongs here is here: absences may be claimed. Durable with the next checkpoint."""
+        state = await self.known(ledger_id)
+        state.leave_limbo(master_key)
+        self.table.note_change(state)
 
     async def _touched(self, ledger_id: int, master_key: bytes) -> LedgerState:
         if ledger_id < 0 or len(master_key) > MASTER_KEY_BYTES_MAX:

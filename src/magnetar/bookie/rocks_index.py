@@ -15,6 +15,7 @@ from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdic
 
 from magnetar.bookie.ledger_index import ROW, ROW_KEY_BYTES, LedgerIndex, Move, Place
 from magnetar.bookie.turns import Turns
+from magnetar.config.bookie import BookieSettings
 from magnetar.errors import Damaged
 from magnetar.runtime.blocking_calls import BlockingCalls
 
@@ -26,22 +27,24 @@ _ID: Final = Struct(">q")
 _VALUE: Final = Struct(">QI")
 _ENTRY_ID_MAX: Final = 2**63 - 1
 _ROWS_PER_BATCH: Final = 10_000
-_BLOCK_CACHE_BYTES: Final = 8 * 1024 * 1024
-_WRITE_BUFFER_BYTES: Final = 8 * 1024 * 1024
+# Two of them: one is written out while the other fills.
+_WRITE_BUFFERS: Final = 2
 
 
 class RocksLedgerIndex(LedgerIndex):
-    def __init__(self, path: str, calls: BlockingCalls) -> None:
+    def __init__(self, path: str, calls: BlockingCalls, settings: BookieSettings) -> None:
         self._path = path
         self._calls = calls
+        self._write_buffer_bytes = settings.index_write_buffer_bytes
+        self._cache_bytes = settings.index_cache_bytes
         # Changes come one after another, so that a move's check and its write are one step; reads need no turn.
         self._turns = Turns()
         self._database: Any = None
 
     @classmethod
-    async def open(cls, path: str, calls: BlockingCalls) -> "RocksLedgerIndex":
+    async def open(cls, path: str, calls: BlockingCalls, settings: BookieSettings | None = None) -> "RocksLedgerIndex":
         """The database in a directory of the real file system; Damaged when RocksDB cannot open it."""
-        index = cls(path, calls)
+        index = cls(path, calls, settings or BookieSettings())
         await index._run(index._open)
         return index
 
@@ -95,13 +98,13 @@ class RocksLedgerIndex(LedgerIndex):
 
     def _open(self) -> None:
         blocks = BlockBasedOptions()
-        blocks.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
+        blocks.set_block_cache(Cache(self._cache_bytes))
         blocks.set_bloom_filter(10, False)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_block_based_table_factory(blocks)
-        options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
-        options.set_max_write_buffer_number(2)
+        options.set_write_buffer_size(self._write_buffer_bytes)
+        options.set_max_write_buffer_number(_WRITE_BUFFERS)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_max_background_jobs(2)
         options.set_keep_log_file_num(2)

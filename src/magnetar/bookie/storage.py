@@ -20,6 +20,7 @@ from magnetar.bookie.checkpoint_cycle import CheckpointCycle
 from magnetar.bookie.confirmation_waits import ConfirmationWaits
 from magnetar.bookie.cookie_check import Cookies
 from magnetar.bookie.counts import BookieCounts
+from magnetar.bookie.doubts import Doubts
 from magnetar.bookie.entry_reader import EntryReader
 from magnetar.bookie.garbage_collector import GarbageCollector
 from magnetar.bookie.held_adds import HeldAdd
@@ -79,6 +80,7 @@ class BookieStorage:
         self._entry_bytes_max = settings.entry_bytes_max
         self._tasks = Tasks(f"bookie {bookie}", self._on_crash)
         self._ledgers = Ledgers(opening.table, self._directories, self._journals)
+        self.doubts = Doubts(bookie, self._ledgers)
         self._waits = ConfirmationWaits(settings.reads_max)
         self._careful = CarefulAdds(bookie, settings, self._ledgers, self._tasks, self._store, self.counts)
         self._reader = EntryReader(settings, self._caches, self._directories, self.counts)
@@ -359,13 +361,6 @@ class BookieStorage:
         if state.limbo:
             raise LedgerInLimbo(f"ledger {ledger_id} may have lost entries here")
         return await self._reader.entry_ids(ledger_id)
-
-    async def leave_limbo(self, ledger_id: int) -> None:
-        """Every entry that is expected here was seen or copied again: absences may be claimed. The fence stays."""
-        self._check_usable()
-        state = await self._ledgers.known(ledger_id)
-        state.leave_limbo()
-        self._ledgers.table.note_change(state)
 
     # --- life -------------------------------------------------------------------------------
 

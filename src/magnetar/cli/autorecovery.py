@@ -47,14 +47,10 @@ def run_autorecovery(flags: RoleFlags, given: dict[str, str | None]) -> int:
             port = taken.getsockname()[1]
             # Its place in votes and locks; unique, because the address is.
             owner = f"{host}:{port}"
-            recovery = AutoRecovery(store, client.ledgers, client.bookies, clock, settings.repair, owner)
-            replicator = recovery.replicator
-            process.metrics.asked_counters(
-                "replication_worker_REREPLICATE_LEDGERS", "Ledgers repaired.", ()
-            ).series().source = lambda: replicator.repaired
-            process.metrics.asked_counters(
-                "replication_worker_REREPLICATE_FAILURES", "Attempts that failed.", ()
-            ).series().source = lambda: replicator.failed
+            recovery = AutoRecovery(
+                store, client.ledgers, client.bookies, clock, settings.repair, owner, client.standing(settings)
+            )
+            recovery.describe(process.metrics)
             inventory = ClusterInventory(store, client, clock, settings)
             inventory.describe(process.metrics)
             http = BookieHttp(process.metrics, {**inventory.routes(), ("GET", "/heartbeat"): _heartbeat})

@@ -18,15 +18,17 @@ from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.rocks_index import RocksLedgerIndex
 from magnetar.cli.cluster_inventory import ClusterInventory, shown
-from magnetar.cli.ledger_client import ledger_client
+from magnetar.cli.ledger_client import LedgerClient, ledger_client
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
 from magnetar.config.key import BOOKIE
 from magnetar.config.load import Settings
 from magnetar.errors import CannotStart, DiskFull, StorageFailed
 from magnetar.ledger.auto_recovery import AutoRecovery
 from magnetar.ledger.catalog import LedgerCatalog
+from magnetar.ledger.own_copies import OwnCopies
 from magnetar.ledger.repair_list import RepairList
 from magnetar.ledger.surplus_copies import SurplusCopies
+from magnetar.metadata.format_level import FormatLevel
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.blocking_calls import BlockingCalls
 from magnetar.runtime.chance import fresh_seed, stream
@@ -61,14 +63,22 @@ def run_bookie(flags: RoleFlags, given: dict[str, str | None]) -> int:
                 inventory = ClusterInventory(store, client, clock, settings)
                 inventory.describe(process.metrics)
                 await client.ledgers.catalog.prepare()
-                index_factory = await opened.enter_async_context(_indexes(flags))
-                parts = _parts(settings, disk, store, clock, random, process, inventory, index_factory)
+                index_factory = await opened.enter_async_context(_indexes(flags, settings))
+                questions = _questions(settings, store, clock, random, client)
+                parts = _parts(disk, store, clock, random, process, inventory, index_factory, questions)
+                parts = parts._replace(configuration=shown(settings), format_level=settings.metadata.format_level_max)
                 bookie = await Bookie.open(parts, settings.bookie, settings.bookie_server)
                 opened.push_async_callback(bookie.close)
+                level = FormatLevel(store, settings.metadata.format_level_max)
+                # Once more, now that whoever raises the level can see us.
+                await level.check()
+                tasks.start(level.follow(), "format level")
                 if settings.repair.enabled:
+                    owner, standing = bookie.bookie_id, client.standing(settings)
                     recovery = AutoRecovery(
-                        store, client.ledgers, client.bookies, clock, settings.repair, bookie.bookie_id
+                        store, client.ledgers, client.bookies, clock, settings.repair, owner, standing
                     )
+                    recovery.describe(process.metrics)
                     repairs = Tasks("auto-recovery", process.fail)
                     opened.push_async_callback(repairs.close)
                     await recovery.start(repairs)
@@ -81,8 +91,22 @@ def run_bookie(flags: RoleFlags, given: dict[str, str | None]) -> int:
     return run(serve, settings.runtime)
 
 
+def _questions(
+    settings: Settings, store: MetadataStore, clock: WallClock, random: Random, client: LedgerClient
+) -> LedgerQuestions:
+    catalog = LedgerCatalog(store, random, settings.ledger)
+
+    async def existing() -> list[int]:
+        return [ledger_id async for ledger_id in catalog.ledger_ids()]
+
+    # The locks of a bookie that looks after its own copies; unique, so that it lets nobody else's go.
+    repairs = RepairList(store, clock, f"own-copies-{random.getrandbits(64):016x}")
+    surplus = SurplusCopies(catalog, repairs)
+    own = OwnCopies(client.ledgers.parts, repairs, settings.repair)
+    return LedgerQuestions(existing, catalog.exists, surplus.is_surplus, own.complete)
+
+
 def _parts(
-    settings: Settings,
     disk: RealDisk,
     store: MetadataStore,
     clock: WallClock,
@@ -90,35 +114,28 @@ def _parts(
     process: Process,
     inventory: ClusterInventory,
     index_factory: IndexFactory,
+    questions: LedgerQuestions,
 ) -> BookieParts:
-    catalog = LedgerCatalog(store, random, settings.ledger)
-
-    async def existing() -> list[int]:
-        return [ledger_id async for ledger_id in catalog.ledger_ids()]
-
-    # The lock of a bookie that looks for its surplus copies; unique, so that it lets nobody else's go.
-    surplus = SurplusCopies(catalog, RepairList(store, clock, f"surplus-{random.getrandbits(64):016x}"))
     return BookieParts(
         disk=disk,
         store=store,
         clock=clock,
         metrics=process.metrics,
         index_factory=index_factory,
-        questions=LedgerQuestions(existing, catalog.exists, surplus.is_surplus),
+        questions=questions,
         fresh_instance_id=str(UUID(int=random.getrandbits(128), version=4)),
         on_failed=lambda error: _fail(process, error),
         routes=inventory.routes(),
-        configuration=shown(settings),
     )
 
 
 @asynccontextmanager
-async def _indexes(flags: RoleFlags) -> AsyncIterator[IndexFactory]:
+async def _indexes(flags: RoleFlags, settings: Settings) -> AsyncIterator[IndexFactory]:
     """Opens indexes in the data directory, with threads that end with the context."""
     calls = BlockingCalls(INDEX_THREADS, name="index")
 
     async def index_in(directory: str) -> LedgerIndex:
-        return await RocksLedgerIndex.open(str(Path(flags.data_dir) / directory), calls)
+        return await RocksLedgerIndex.open(str(Path(flags.data_dir) / directory), calls, settings.bookie)
 
     try:
         yield index_in

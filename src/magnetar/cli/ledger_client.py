@@ -11,6 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from magnetar.config.load import Settings
+from magnetar.ledger.auditor import Standing
 from magnetar.ledger.bookie_places import BookiePlaces
 from magnetar.ledger.bookies import Bookies
 from magnetar.ledger.ledgers import Ledgers
@@ -27,6 +28,11 @@ class LedgerClient(NamedTuple):
     channels: TcpChannels
     places: BookiePlaces
     placement: TopologyPlacement
+
+    def standing(self, settings: Settings) -> Standing:
+        """What an auditor holds placements against."""
+        asked = settings.placement.racks_per_write_quorum_min if settings.placement.rack_aware else 1
+        return Standing(self.places.place, lambda: min(asked, len({place.rack for place in self.places().values()})))
 
 
 @asynccontextmanager

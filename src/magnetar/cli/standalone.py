@@ -73,7 +73,9 @@ def run_standalone(flags: StandaloneFlags) -> int:
                 random=stream(fresh_seed(), "standalone"),
                 on_failed=lambda error: process.fail("standalone", error),
                 metrics=process.metrics,
-                index_factory=lambda directory: RocksLedgerIndex.open(str(Path(flags.data_dir) / directory), calls),
+                index_factory=lambda directory: RocksLedgerIndex.open(
+                    str(Path(flags.data_dir) / directory), calls, settings.bookie
+                ),
                 doors=DoorPorts(flags.bookie_port, flags.metadata_port),
             )
             try:

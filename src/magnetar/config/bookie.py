@@ -30,6 +30,8 @@ class BookieSettings:
     journal_page_flush_interval_ms: int = 1_000
     # A journal that rests so long is sealed: a broken record in it is then known to have been durable.
     journal_seal_delay_ms: int = 1_000
+    # Runs of entries that are answered in one turn of the loop after a sync; then reads and other clients have theirs.
+    journal_answers_per_turn_max: int = 1_000
     # Bytes appended and not yet synced, per journal, before adds are held back.
     journal_queue_bytes_max: int = 16 * MEBIBYTE
 
@@ -47,6 +49,10 @@ class BookieSettings:
     entry_log_write_bytes: int = MEBIBYTE
     open_entry_logs_max: int = 64
 
+    # Places of entries that the index holds in memory before it writes them out as a sorted file, and what it caches.
+    index_write_buffer_bytes: int = 8 * MEBIBYTE
+    index_cache_bytes: int = 8 * MEBIBYTE
+
     read_cache_bytes_max: int = 16 * MEBIBYTE
     read_ahead_entries_max: int = 1_000
     read_ahead_bytes_max: int = 256 * 1024
@@ -58,7 +64,7 @@ class BookieSettings:
     minor_compaction_interval_ms: int = 3_600_000
     minor_compaction_share: float = 0.2
     major_compaction_interval_ms: int = 86_400_000
-    major_compaction_share: float = 0.8
+    major_compaction_share: float = 0.5
     compaction_bytes_per_second_max: int = 16 * MEBIBYTE
     compaction_entries_per_second_max: int = 1_000
     # Which of the two sets the pace.
@@ -66,6 +72,9 @@ class BookieSettings:
     # 0 switches the scrubber off.
     scrub_interval_ms: int = 86_400_000
     scrub_bytes_per_second_max: int = 4 * MEBIBYTE
+    # After a loss: have ledgers completed from other bookies, so that they leave limbo; how often while some remain.
+    limbo_checked: bool = True
+    limbo_check_interval_ms: int = 60_000
 
     disk_check_interval_ms: int = 10_000
     disk_usage_max: float = 0.95

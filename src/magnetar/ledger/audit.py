@@ -9,6 +9,7 @@ Decides.
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from magnetar.ledger.placement import affinity_of
 from magnetar.ledger.quorum import Quorum
 from magnetar.ledger.record import LedgerRecord
 from magnetar.ledger.segments import last_entry_of
@@ -70,6 +71,19 @@ def misplaced(record: LedgerRecord, rack_of: Callable[[str], str], racks_min: in
         ):
             found.append(segment.first_entry)
     return found
+
+
+def outside_groups(record: LedgerRecord, group_of: Callable[[str], str]) -> list[int]:
+    """First entries of the fragments with a bookie outside the groups that the ledger must keep to."""
+    affinity = affinity_of(record.custom or {})
+    if not affinity.primary:
+        return []
+    allowed = (*affinity.primary, *affinity.secondary)
+    return [
+        segment.first_entry
+        for segment in record.segments
+        if any(group_of(bookie) not in allowed for bookie in segment.ensemble)
+    ]
 
 
 def _end(record: LedgerRecord) -> int:

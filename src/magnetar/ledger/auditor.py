@@ -11,17 +11,28 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from magnetar.config.ledger import RepairSettings
 from magnetar.errors import Damaged, MetadataError, NoSuchLedger, NotEnoughBookies, Refused
-from magnetar.ledger.audit import fragments_of, lost_bookies, misplaced
+from magnetar.ledger.audit import fragments_of, lost_bookies, misplaced, outside_groups
 from magnetar.ledger.auditor_election import AuditorElection
 from magnetar.ledger.bookies import Bookies
 from magnetar.ledger.fragment_check import FragmentCheck
 from magnetar.ledger.parts import LedgerParts
 from magnetar.ledger.repair_list import RepairList
+from magnetar.ledger.topology_placement import BookiePlace
+
+_MISPLACED_SHOWN_MAX: Final = 20
 
 _log = logging.getLogger(__name__)
+
+
+class Standing(NamedTuple):
+    """Where bookies stand, and over how many racks the copies of an entry must be spread."""
+
+    place: Callable[[str], BookiePlace]
+    racks_min: Callable[[], int]
 
 
 class Auditor:
@@ -32,6 +43,7 @@ class Auditor:
         repairs: RepairList,
         election: AuditorElection,
         settings: RepairSettings,
+        standing: Standing | None = None,
     ) -> None:
         self._parts = parts
         self._bookies = bookies
@@ -39,7 +51,10 @@ class Auditor:
         self._election = election
         self._settings = settings
         self._wake = asyncio.Event()
-        self._next_check_all = self._next_check_bookies = 0.0
+        self._standing = standing
+        self._next_check_all = self._next_check_bookies = self._next_check_placement = 0.0
+        # What the last check of placement found: ledger → first entries of its fragments that stand elsewhere.
+        self.misplaced: dict[int, list[int]] = {}
 
     async def run(self) -> None:
         """Stand for election, audit while elected, for ever."""
@@ -53,6 +68,7 @@ class Auditor:
                 self._wake.set()
                 now = asyncio.get_running_loop().time()
                 self._next_check_all = now + self._settings.check_all_ledgers_interval_ms / 1000
+                self._next_check_placement = now + self._settings.check_placement_interval_ms / 1000
                 while await self._election.look():
                     await self._wait()
                     await self._audit()
@@ -64,7 +80,8 @@ class Auditor:
     async def _wait(self) -> None:
         """Until bookies have changed, or the next check is due, or it is time to look at the election again."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(10.0, self._settings.check_bookies_interval_ms / 1000)):
+            intervals_ms = (self._settings.check_bookies_interval_ms, self._settings.check_placement_interval_ms)
+            async with asyncio.timeout(min(10.0, *(each / 1000 for each in intervals_ms if each))):
                 await self._wake.wait()
 
     async def _audit(self) -> None:
@@ -80,6 +97,9 @@ class Auditor:
             if self._settings.check_all_ledgers_interval_ms and now >= self._next_check_all:
                 self._next_check_all = now + self._settings.check_all_ledgers_interval_ms / 1000
                 await self.check_all()
+            if self._standing and self._settings.check_placement_interval_ms and now >= self._next_check_placement:
+                self._next_check_placement = now + self._settings.check_placement_interval_ms / 1000
+                await self.check_placement()
         except MetadataError as error:
             _log.warning("the audit is put off: %s", error)
             self._wake.set()
@@ -143,14 +163,22 @@ class Auditor:
                     missing[bookie] = None
         return list(missing)
 
-    async def misplaced(self, rack_of: Callable[[str], str], racks_min: int) -> dict[int, list[int]]:
-        """Ledgers with fragments that span too few racks → the first entries of those."""
+    async def check_placement(self) -> dict[int, list[int]]:
+        """Ledgers with fragments on too few racks or outside their groups → the first entries of those. Reports."""
+        assert self._standing is not None
+        place, racks_min = self._standing.place, self._standing.racks_min()
         found: dict[int, list[int]] = {}
         async for ledger_id in self._parts.catalog.ledger_ids():
-            with contextlib.suppress(NoSuchLedger):
+            with contextlib.suppress(NoSuchLedger, Damaged):
                 record = (await self._parts.catalog.load(ledger_id)).record
-                if wrong := misplaced(record, rack_of, racks_min):
-                    found[ledger_id] = wrong
+                racks = misplaced(record, lambda bookie: place(bookie).rack, racks_min)
+                groups = outside_groups(record, lambda bookie: place(bookie).group)
+                if racks or groups:
+                    found[ledger_id] = sorted({*racks, *groups})
+        self.misplaced = found
+        for ledger_id in list(found)[:_MISPLACED_SHOWN_MAX]:
+            _log.warning("ledger %d stands where it should not, from entries %s on", ledger_id, found[ledger_id])
+        _log.info("%d ledgers stand where they should not", len(found))
         return found
 
     async def mark_decommissioned(self, bookie: str) -> int:

@@ -11,7 +11,7 @@ import contextlib
 
 from magnetar.config.ledger import RepairSettings
 from magnetar.errors import MetadataError, NoRecord
-from magnetar.ledger.auditor import Auditor
+from magnetar.ledger.auditor import Auditor, Standing
 from magnetar.ledger.auditor_election import AuditorElection
 from magnetar.ledger.bookies import Bookies
 from magnetar.ledger.ledgers import Ledgers
@@ -20,6 +20,7 @@ from magnetar.ledger.repair_list import RepairList
 from magnetar.ledger.replicator import Replicator
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
+from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.tasks import Tasks
 
 
@@ -34,14 +35,29 @@ class AutoRecovery:
         clock: WallClock,
         settings: RepairSettings,
         owner: str,
+        standing: Standing | None = None,
     ) -> None:
         self._store = store
         self._bookies = bookies
         self._settings = settings
         self.ledgers = ledgers
         self.repairs = RepairList(store, clock, owner)
-        self.auditor = Auditor(ledgers.parts, bookies, self.repairs, AuditorElection(store, owner), settings)
+        election = AuditorElection(store, owner)
+        self.auditor = Auditor(ledgers.parts, bookies, self.repairs, election, settings, standing)
         self.replicator = Replicator(ledgers.parts, self.repairs, self._available, clock, settings)
+
+    def describe(self, metrics: Metrics) -> None:
+        """What it did, under BookKeeper's names."""
+        for name, meaning, source in (
+            ("REREPLICATE_LEDGERS", "Ledgers repaired.", lambda: self.replicator.repaired),
+            ("REREPLICATE_FAILURES", "Attempts that failed.", lambda: self.replicator.failed),
+        ):
+            metrics.asked_counters(f"replication_worker_{name}", meaning, ()).series().source = source
+        metrics.gauge(
+            "auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY",
+            "Ledgers on too few racks or outside their groups, as the last check of placement found them.",
+            lambda: len(self.auditor.misplaced),
+        )
 
     async def start(self, tasks: Tasks) -> None:
         """Begin to audit and repair; the tasks end with their group."""

@@ -16,9 +16,10 @@ from typing import Final
 
 from magnetar.config.ledger import PlacementSettings
 from magnetar.errors import MagnetarError, MetadataError
-from magnetar.ledger.bookies import RECHECK_MS, RETRY_MS, Bookies
+from magnetar.ledger.bookies import Bookies
 from magnetar.ledger.topology_placement import BookiePlace
-from magnetar.metadata.store import Change, MetadataStore
+from magnetar.ledger.watched_tree import WatchedTree
+from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.tasks import Tasks
 
 PLACES_PATH: Final = "/bookies"
@@ -65,8 +66,7 @@ class BookiePlaces:
         self._ask_free_bytes = free_bytes
         self._noted: dict[str, BookiePlace] = {}
         self._free_bytes: dict[str, int] = {}
-        self._wake = asyncio.Event()
-        self._unwatch = store.watch(PLACES_PATH, self._on_change)
+        self._tree = WatchedTree(store, PLACES_PATH, self._look)
 
     @classmethod
     async def open(
@@ -80,7 +80,7 @@ class BookiePlaces:
         places = cls(store, bookies, settings, free_bytes)
         with contextlib.suppress(MetadataError):
             await places._look()
-        tasks.start(places._watch_over(), "places of bookies")
+        tasks.start(places._tree.keep(), "places of bookies")
         if settings.disk_weighted:
             await places.weigh()
             tasks.start(places._weigh_at_intervals(), "free space of bookies")
@@ -111,26 +111,9 @@ class BookiePlaces:
         self._free_bytes = present
 
     def close(self) -> None:
-        self._unwatch()
+        self._tree.close()
 
     # --- private ------------------------------------------------------------------------------
-
-    def _on_change(self, change: Change) -> None:
-        self._wake.set()
-
-    async def _watch_over(self) -> None:
-        wait_ms = RECHECK_MS
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._wake.wait()
-            self._wake.clear()
-            wait_ms = RECHECK_MS
-            try:
-                await self._look()
-            except MetadataError as error:
-                _log.warning("the places of bookies cannot be read: %s", error)
-                wait_ms = RETRY_MS
 
     async def _look(self) -> None:
         record = await self._store.get(PLACES_PATH)

@@ -2,26 +2,20 @@
 """Which bookies there are: the registration tree, watched, with the address of each.
 
 Owns the present lists of writable and read-only bookies. Whoever must know of a change is told, after the lists are
-right. A missed watch costs at most the recheck interval. Never registers a bookie and never connects to one.
+right. A store that is away takes no bookie away. Never registers a bookie and never connects to one.
 Carries.
 """
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from magnetar.errors import BookieUnavailable, MetadataError
+from magnetar.errors import BookieUnavailable
 from magnetar.ledger.paths import AVAILABLE, COOKIES, READONLY, READONLY_NAME
-from magnetar.metadata.store import Change, MetadataStore
+from magnetar.ledger.watched_tree import WatchedTree
+from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.bookkeeper.registry import BOOKIE_ENDPOINT, BOOKIE_PROTOCOL, decode_listing
-
-RECHECK_MS: Final = 60_000
-RETRY_MS: Final = 1_000
-
-_log = logging.getLogger(__name__)
 
 
 class Address(NamedTuple):
@@ -36,17 +30,16 @@ class Bookies:
         self.writable: tuple[str, ...] = ()
         self.read_only: tuple[str, ...] = ()
         self._store = store
-        self._wake = asyncio.Event()
         self._listeners: dict[int, Callable[[], None]] = {}
         self._listened = 0
-        self._unwatch = store.watch(AVAILABLE, self._on_change)
+        self._tree = WatchedTree(store, AVAILABLE, self._look)
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, store: MetadataStore, tasks: Tasks) -> "Bookies":
         bookies = cls(store)
         await bookies._look()
-        bookies._task = tasks.start(bookies._watch_over(), "bookie registrations")
+        bookies._task = tasks.start(bookies._tree.keep(), "bookie registrations")
         return bookies
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -74,30 +67,12 @@ class Bookies:
         return Address(host, int(port))
 
     def close(self) -> None:
-        self._unwatch()
+        self._tree.close()
         self._listeners.clear()
         if self._task is not None:
             self._task.cancel()
 
     # --- private ------------------------------------------------------------------------------
-
-    def _on_change(self, change: Change) -> None:
-        self._wake.set()
-
-    async def _watch_over(self) -> None:
-        wait_ms = RECHECK_MS
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._wake.wait()
-            self._wake.clear()
-            wait_ms = RECHECK_MS
-            try:
-                await self._look()
-            except MetadataError as error:
-                # The last known lists serve on: a store that is away takes no bookie away.
-                _log.warning("bookie registrations cannot be read: %s", error)
-                wait_ms = RETRY_MS
 
     async def _look(self) -> None:
         writable = tuple(name for name in await self._store.children(AVAILABLE) if name != READONLY_NAME)

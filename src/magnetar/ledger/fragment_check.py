@@ -5,9 +5,13 @@ An answer that proves nothing (an error, silence) counts as missing here: a copy
 Carries.
 """
 
+from collections.abc import Sequence
+from functools import partial
+
 from magnetar.errors import DigestMismatch, MagnetarError
 from magnetar.ledger.audit import Fragment, entries_of, probes
 from magnetar.ledger.parts import LedgerParts
+from magnetar.ledger.poll import Poll
 from magnetar.ledger.record import LedgerRecord
 from magnetar.wire.bookkeeper.entry import EntryPacker
 
@@ -29,8 +33,24 @@ class FragmentCheck:
 
     async def missing(self, fragment: Fragment, member: int) -> list[int]:
         """Every entry that the member must hold and does not give."""
-        bookie = fragment.ensemble[member]
-        return [e for e in entries_of(fragment, self._record.quorum, member) if not await self._gives(bookie, e)]
+        held = entries_of(fragment, self._record.quorum, member)
+        at_once = self._parts.settings.read_entries_in_flight_max
+        missing: list[int] = []
+        for start in range(0, len(held), at_once):
+            missing += await self._withheld(fragment.ensemble[member], held[start : start + at_once])
+        return missing
+
+    async def _withheld(self, bookie: str, entry_ids: Sequence[int]) -> list[int]:
+        """Those of these entries that the bookie does not give, asked for together."""
+        given: set[int] = set()
+        with Poll[int, bool](self._parts.tasks, self._parts.settings.read_timeout_ms) as poll:
+            for entry_id in entry_ids:
+                poll.ask(entry_id, partial(self._gives, bookie, entry_id), f"check of ledger {self._record.ledger_id}")
+            while poll.is_waiting:
+                entry_id, answer = await poll.next()
+                if answer is True:
+                    given.add(entry_id)
+        return [entry_id for entry_id in entry_ids if entry_id not in given]
 
     async def _gives(self, bookie: str, entry_id: int) -> bool:
         try:

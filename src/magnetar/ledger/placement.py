@@ -18,6 +18,9 @@ Item = TypeVar("Item")
 
 # Where Pulsar puts a namespace's bookie affinity into a ledger's custom metadata.
 AFFINITY_KEY: Final = "EnsemblePlacementPolicyConfig"
+PRIMARY_GROUPS: Final = "isolationBookieGroups"
+SECONDARY_GROUPS: Final = "secondaryIsolationBookieGroups"
+ISOLATING_POLICY: Final = "org.apache.pulsar.bookie.rackawareness.IsolatedBookieEnsemblePlacementPolicy"
 
 
 class Chance(Protocol):
@@ -38,13 +41,21 @@ class Affinity(NamedTuple):
 ANYWHERE: Final = Affinity()
 
 
+def affinity_metadata(affinity: Affinity) -> dict[str, bytes]:
+    """The custom metadata by which a ledger keeps to an affinity, also in the hands of Pulsar's client and repairs."""
+    if affinity == ANYWHERE:
+        return {}
+    properties = {PRIMARY_GROUPS: ",".join(affinity.primary), SECONDARY_GROUPS: ",".join(affinity.secondary)}
+    return {AFFINITY_KEY: json.dumps({"policyClass": ISOLATING_POLICY, "properties": properties}).encode()}
+
+
 def affinity_of(custom_metadata: Mapping[str, bytes]) -> Affinity:
     """The affinity that a broker wrote into a ledger's custom metadata; anywhere when it is missing or unreadable."""
     try:
         properties = json.loads(custom_metadata.get(AFFINITY_KEY, b"{}")).get("properties", {})
         primary, secondary = (
             tuple(name.strip() for name in str(properties.get(key) or "").split(",") if name.strip())
-            for key in ("isolationBookieGroups", "secondaryIsolationBookieGroups")
+            for key in (PRIMARY_GROUPS, SECONDARY_GROUPS)
         )
     except (ValueError, AttributeError):
         return ANYWHERE

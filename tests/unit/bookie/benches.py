@@ -119,6 +119,13 @@ async def code_of_add(storage: BookieStorage, entry: bytes, *, key: bytes = KEY,
     return answers.codes[entry_id]
 
 
+async def turns_until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until it is so."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - what is counted is turns
+            await asyncio.sleep(0)
+
+
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """One process: a loop of its own that ends with it."""
     return asyncio.run(coroutine)

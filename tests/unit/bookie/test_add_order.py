@@ -32,7 +32,7 @@ def steps() -> Iterator[list[tuple[str, int]]]:
         yield seen
 
 
-@pytest.mark.feature("F-BKS-11")
+@pytest.mark.feature("F-BKS-11", "D-10")
 def test_an_entry_is_in_the_cache_before_it_is_in_the_journal() -> None:
     async def scenario() -> None:
         async with bench(SimulatedDisk()) as storage:
@@ -45,7 +45,7 @@ def test_an_entry_is_in_the_cache_before_it_is_in_the_journal() -> None:
     run(scenario())
 
 
-@pytest.mark.feature("F-BKS-11")
+@pytest.mark.feature("F-BKS-11", "D-10")
 def test_an_entry_is_readable_when_its_acknowledgement_is_told() -> None:
     async def scenario() -> None:
         async with bench(SimulatedDisk()) as storage:

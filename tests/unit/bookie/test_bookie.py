@@ -122,6 +122,35 @@ def test_a_listing_of_a_former_life_is_taken_over() -> None:
     run(main())
 
 
+@pytest.mark.feature("F-MD-18", "F-HA-09")
+def test_a_bookie_serves_without_its_session_and_is_listed_again_with_the_next_one() -> None:
+    """A hundred sessions end, each for a while, while a writer adds: each add is taken, once, and is read back."""
+
+    async def main() -> None:
+        metadata = tree()
+        own, watching = MemoryStore(metadata), MemoryStore(metadata)
+        async with bookie_on_a_port(SimulatedDisk(), store=own, bookie_id=NAME) as bookie:
+            client = await RawClient.connect(bookie)
+
+            async def added(entry_id: int) -> None:
+                entry = packed(1, entry_id)
+                client.send(v2.add_front(len(entry), KEY) + entry)
+                assert await client.answer_2() == v2.AddResponse(0, 1, entry_id)
+
+            for number in range(100):
+                await added(2 * number)
+                own.expire_session()
+                assert await watching.children(AVAILABLE) == []
+                await added(2 * number + 1)
+                assert await bookie.storage.read(1, 2 * number) == packed(1, 2 * number)
+                own.reestablish_session()
+                await until_listed(watching, AVAILABLE)
+            assert await bookie.storage.entry_ids(1) == list(range(200))
+            client.close()
+
+    run(main())
+
+
 @pytest.mark.feature("F-BKS-30")
 def test_a_full_bookie_moves_to_the_read_only_list_and_back() -> None:
     async def main() -> None:

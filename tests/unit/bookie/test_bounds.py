@@ -10,6 +10,7 @@ import pytest
 
 from magnetar.bookie.journal_format import RecordKind
 from magnetar.bookie.journal_replay import JournalReplay
+from magnetar.bookie.write_cache import ENTRY_OVERHEAD_BYTES
 from magnetar.errors import (
     DataDirectoryInUse,
     StorageFailed,
@@ -181,6 +182,41 @@ def test_a_ledger_always_uses_the_same_journal_and_directory() -> None:
                     assert (packed(ledger_id, 0, b"the body") in data) == (ledger_id in ledger_ids)
 
     run(life(SimulatedDisk()))
+
+
+@pytest.mark.feature("F-BKS-13")
+@pytest.mark.parametrize("directories", [("a",), ("a", "b"), ("a", "b", "c")])
+@pytest.mark.parametrize("ledgers", [1, 6])
+def test_all_directories_share_one_write_cache_of_two_halves(directories: tuple[str, ...], ledgers: int) -> None:
+    """However many directories there are and whichever the ledgers are in: what is held is bounded by the setting."""
+
+    async def scenario() -> None:
+        settings = replace(
+            ROOMY,
+            ledger_directories=directories,
+            write_cache_bytes_max=32 * 1024,
+            flush_interval_ms=3_600_000,
+        )
+        body = bytes(512)
+        cost = len(packed(0, 0, body)) + ENTRY_OVERHEAD_BYTES
+        fitting = settings.write_cache_bytes_max // 2 // cost
+        async with bench(SimulatedDisk(), settings) as storage:
+            answers = Answers()
+            for number in range(fitting):
+                ledger_id, entry_id = number % ledgers, number // ledgers
+                storage.add(ledger_id, entry_id, packed(ledger_id, entry_id, body), KEY, answers)
+            await answers.until(fitting)
+            # One half, whatever the number of directories: nothing has to go yet.
+            assert storage.stats().write_cache_bytes == fitting * cost
+            assert storage.stats().checkpoints == 0
+            storage.add(0, 9_999, packed(0, 9_999, body), KEY, answers)
+            await answers.until(fitting + 1)
+            assert storage.stats().write_cache_bytes <= settings.write_cache_bytes_max
+            await storage.checkpoint()
+            assert storage.stats().write_cache_bytes == 0
+            assert storage.stats().entries_written_out == fitting + 1
+
+    run(scenario())
 
 
 @pytest.mark.feature("F-BKS-04")

@@ -362,6 +362,7 @@ def test_compaction_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch, by_bytes:
     """After each batch it rests as long as the batch may take; foreground reads and adds go on meanwhile."""
     settings = replace(
         SETTINGS,
+        major_compaction_share=0.8,
         compaction_throttled_by_bytes=by_bytes,
         compaction_bytes_per_second_max=50_000,
         compaction_entries_per_second_max=700,

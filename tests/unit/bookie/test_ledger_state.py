@@ -29,9 +29,15 @@ def test_limbo_fences_and_outlives_nothing_but_repair() -> None:
     assert state.fenced
     assert state.refusal(b"key", recovery=False) == FENCED
     assert state.refusal(b"key", recovery=True) == OK
-    state.leave_limbo()
+    state.leave_limbo(b"another")
     assert not state.limbo
     assert state.fenced
+    assert state.fits_key(b"key"), "what was known is believed"
+    forgetful = LedgerState(2, b"")
+    forgetful.enter_limbo()
+    forgetful.leave_limbo(b"key")
+    assert forgetful.refusal(b"other", recovery=True) == UNAUTHORIZED
+    assert forgetful.refusal(b"key", recovery=True) == OK
 
 
 def test_a_ledger_whose_key_was_lost_takes_the_first_it_is_shown() -> None:

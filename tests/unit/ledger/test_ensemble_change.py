@@ -31,7 +31,7 @@ async def check_stored(cluster: Cluster, client: ModelClient, ledger_id: int, co
         assert len(held) >= record.quorum.ack_quorum, f"entry {entry_id} is on {held} of {named}"
 
 
-@pytest.mark.feature("F-BKC-11", "F-BKC-14", "F-BKC-29")
+@pytest.mark.feature("F-BKC-11", "F-BKC-14", "F-BKC-29", "D-11")
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_dead_bookie_is_replaced_and_writing_goes_on(victim: int) -> None:
     async def scenario() -> None:

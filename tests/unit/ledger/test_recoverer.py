@@ -103,6 +103,25 @@ def test_an_entry_on_one_replica_is_restored_to_all() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.feature("F-REC-06", "D-07")
+def test_what_a_single_bookie_holds_is_written_again_where_its_absence_is_not_proven() -> None:
+    """One of three has the entry, one denies it, one is silent: no ack quorum ever held it, and it is kept."""
+
+    async def scenario() -> None:
+        cluster = Cluster(4)
+        ledger_id = await unconfirmed(cluster, cluster.client(), confirmed=3, tail={3: [1]})
+        (holder,) = cluster.holders(ledger_id, 3)
+        silent = next(name for name in cluster.holders(ledger_id, 2) if name != holder)
+        cluster.bookies[silent].is_up = False
+        reader = await cluster.client().open(ledger_id)
+        assert reader.last_entry == 3
+        await settle()
+        assert len(cluster.holders(ledger_id, 3)) >= 2, "an ack quorum"
+        assert await bodies(reader) == [b"%d" % i for i in range(4)]
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.feature("F-REC-06")
 def test_a_confirmed_tail_is_found_whatever_the_confirmed_number_says() -> None:
     async def scenario() -> None:
