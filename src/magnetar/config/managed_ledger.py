@@ -13,6 +13,9 @@ class ManagedLedgerSettings:
     ensemble_size: int = 1
     write_quorum: int = 1
     ack_quorum: int = 1
+    # Groups of bookies that new ledgers keep to; none: any bookie.
+    bookie_groups: tuple[str, ...] = ()
+    bookie_groups_secondary: tuple[str, ...] = ()
     digest: str = "CRC32C"
     password: bytes = b""
 
@@ -59,6 +62,12 @@ class ManagedLedgerSettings:
     cursor_entry_bytes_max: int = 4 * 1024 * 1024
     # On a clean close the state goes into the metadata record if it is no larger; else it stays in the cursor ledger.
     cursor_record_bytes_max: int = 256 * 1024
+
+    # How records of topics and of cursors are compressed (NONE, LZ4, ZLIB, ZSTD, SNAPPY), and from which size on.
+    ledger_record_compression: str = "NONE"
+    ledger_record_compressed_from_bytes: int = 16 * 1024
+    cursor_record_compression: str = "NONE"
+    cursor_record_compressed_from_bytes: int = 16 * 1024
 
     # Consumed ledgers are kept for so long and up to so many bytes; -1 means without limit, 0 not at all.
     retention_ms: int = 0

@@ -11,6 +11,7 @@ from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.errors import MagnetarError
 from magnetar.ids import Position
 from magnetar.ledger.ledgers import Ledgers
+from magnetar.ledger.placement import Affinity, affinity_metadata
 from magnetar.ledger.writer import LedgerWriter, WriterListener
 from magnetar.managed_ledger.catalog import Catalog
 from magnetar.managed_ledger.entry_cache import EntryCache
@@ -102,6 +103,7 @@ class LogParts:
                 "application": b"pulsar",
                 "component": b"managed-ledger",
                 "pulsar/managed-ledger": self.name.encode(),
+                **affinity_metadata(Affinity(settings.bookie_groups, settings.bookie_groups_secondary)),
                 **(extra or {}),
             },
             listener=listener,

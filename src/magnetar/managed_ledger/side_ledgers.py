@@ -11,6 +11,7 @@ from typing import Protocol
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.errors import NoSuchLedger
 from magnetar.ledger.ledgers import Ledgers
+from magnetar.ledger.placement import Affinity, affinity_metadata
 from magnetar.ledger.reader import LedgerReader
 from magnetar.managed_ledger.cursor_ledger import CursorLedger
 from magnetar.wire.bookkeeper.digest import DigestType
@@ -54,7 +55,11 @@ class SideLedgers:
             ack_quorum=settings.ack_quorum,
             digest=DigestType[settings.digest],
             password=_PASSWORD,
-            custom_metadata={"application": b"pulsar", **about},
+            custom_metadata={
+                "application": b"pulsar",
+                **affinity_metadata(Affinity(settings.bookie_groups, settings.bookie_groups_secondary)),
+                **about,
+            },
             listener=ledger,
             ledger_id=ledger_id,
         )

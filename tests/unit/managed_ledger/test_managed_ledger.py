@@ -11,6 +11,7 @@ import pytest
 
 from magnetar.errors import BadName, ServiceNotReady, TopicNotFound, TopicTerminated
 from magnetar.ids import EARLIEST, Position
+from magnetar.ledger.placement import Affinity, affinity_of
 from tests.conftest import RunOnLoop
 from tests.unit.managed_ledger.owners import NAME, World, read_all
 
@@ -51,6 +52,53 @@ def test_the_next_owner_closes_the_last_ledger_and_writes_to_a_new_one(loop_run:
         (position,) = second.publisher.persisted
         assert position.ledger_id > span.ledger_id
         await second.close()
+        world.check()
+
+    loop_run(scenario())
+
+
+@pytest.mark.feature("F-PLAT-06")
+def test_one_log_lies_on_all_bookies_and_on_none_of_them_whole(loop_run: RunOnLoop) -> None:
+    """Every ledger is on two of six bookies; the log is as large as all of them together."""
+
+    async def scenario() -> None:
+        world = World(bookies=6, ensemble_size=2, write_quorum=2, ack_quorum=2, ledger_entries_max=10)
+        owner = world.owner()
+        await owner.open()
+        for turn in range(60):
+            owner.publisher.append_many(7, f"t{turn}")
+            await owner.publisher.rest()
+        ledgers = {position.ledger_id for position in owner.publisher.persisted}
+        assert len(ledgers) > 20
+        shares = [
+            sum(len(bookie.ledgers[ledger_id].entries) for ledger_id in ledgers if ledger_id in bookie.ledgers)
+            for bookie in world.cluster.bookies.values()
+        ]
+        assert sum(shares) == 2 * 60 * 7, "two copies of each entry"
+        assert all(0 < share < 60 * 7 * 2 // 3 for share in shares), shares
+        await owner.close()
+        world.check()
+
+    loop_run(scenario())
+
+
+@pytest.mark.feature("F-ISO-03")
+def test_every_ledger_of_a_log_says_which_bookie_groups_it_keeps_to(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        world = World(bookie_groups=("hot", "warm"), bookie_groups_secondary=("cold",))
+        owner = world.owner()
+        ledger = await owner.open()
+        owner.publisher.append_many(3)
+        await owner.publisher.rest()
+        beside = await ledger.side_ledgers.reserve_id()
+        await ledger.side_ledgers.write(beside, [b"index"], {})
+        await owner.close()
+        found = await world.existing_ledgers()
+        catalog = world.cluster.client("auditor").ledgers.catalog
+        assert len(found) == 2
+        for ledger_id in found:
+            custom = (await catalog.load(ledger_id)).record.custom
+            assert affinity_of(custom or {}) == Affinity(("hot", "warm"), ("cold",))
         world.check()
 
     loop_run(scenario())

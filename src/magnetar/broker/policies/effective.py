@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from magnetar.broker.policies.fields import Field, OfNamespace, OfTopic
+from magnetar.broker.policies.fields import Field, OfNamespace, OfNamespaceHere, OfTopic
 from magnetar.broker.policies.values import (
     BacklogQuota,
     DelayedDelivery,
@@ -29,6 +29,7 @@ from magnetar.broker.policies.values import (
 )
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.managed_ledger import ManagedLedgerSettings
+from magnetar.ledger.placement import ANYWHERE, Affinity
 
 T = TypeVar("T")
 
@@ -68,6 +69,7 @@ class TopicPolicies:
     message_bytes_max: int
 
     persistence: Persistence
+    bookie_affinity: Affinity = ANYWHERE
     compaction_threshold_bytes: int
     delayed_delivery: DelayedDelivery
     pause_until_acks_persist: bool
@@ -134,6 +136,7 @@ def broker_policies(settings: BrokerSettings, storage: ManagedLedgerSettings) ->
         topics_max=settings.topics_per_namespace_max,
         message_bytes_max=settings.message_bytes_max,
         persistence=Persistence(storage.ensemble_size, storage.write_quorum, storage.ack_quorum),
+        bookie_affinity=Affinity(storage.bookie_groups, storage.bookie_groups_secondary),
         compaction_threshold_bytes=settings.compaction_threshold_bytes,
         delayed_delivery=DelayedDelivery(
             settings.delayed_delivery_enabled, settings.delayed_delivery_tick_ms, settings.delayed_delivery_delay_max_ms
@@ -220,6 +223,12 @@ def namespace_policies(record: Mapping[str, Any], broker: TopicPolicies, cluster
         offload=_or(ns.OFFLOAD.of(record), broker.offload),
         resource_group=_or(ns.RESOURCE_GROUP.of(record), ""),
     )
+
+
+def cluster_policies(record: Mapping[str, Any], outer: TopicPolicies) -> TopicPolicies:
+    """The same with what the namespace's record of this cluster alone says. BadSetting when it cannot be used."""
+    affinity = OfNamespaceHere.BOOKIE_AFFINITY.of(record)
+    return outer if affinity is None else replace(outer, bookie_affinity=affinity)
 
 
 def topic_policies(record: Mapping[str, Any], outer: TopicPolicies) -> TopicPolicies:

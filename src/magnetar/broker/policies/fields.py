@@ -92,6 +92,12 @@ class OfNamespace:
     ENTRY_FILTERS = Field("entryFilters", values.entry_filters)
 
 
+class OfNamespaceHere:
+    """The record of a namespace that holds in this cluster alone, /admin/local-policies/{tenant}/{namespace}."""
+
+    BOOKIE_AFFINITY = Field("bookieAffinityGroup", values.bookie_affinity)
+
+
 class OfTopic:
     """What one topic has instead: the members of upstream's TopicPolicies."""
 

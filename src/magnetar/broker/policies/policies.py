@@ -20,6 +20,7 @@ from typing import Any, Final
 from magnetar.broker.policies.effective import (
     TopicPolicies,
     broker_policies,
+    cluster_policies,
     degraded,
     namespace_policies,
     topic_policies,
@@ -30,7 +31,7 @@ from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.errors import BadSetting, DamagedRecord, NoRecord, TopicNotFound
 from magnetar.metadata.cache import Cached, RecordCache
 from magnetar.metadata.store import MetadataStore
-from magnetar.names import POLICIES_ROOT, NamespaceName, TopicDomain, TopicName, decode_name
+from magnetar.names import LOCAL_POLICIES_ROOT, POLICIES_ROOT, NamespaceName, TopicDomain, TopicName, decode_name
 
 TOPIC_POLICIES_ROOT: Final = "/admin/topic-policies"
 LOCAL: Final = "local"
@@ -51,8 +52,11 @@ class Policies:
         self._cluster = settings.cluster_name
         self._store = store
         self._namespaces: RecordCache[Json] = RecordCache(store, POLICIES_ROOT, decode=_decode, encode=_encode)
+        # What holds in this cluster alone.
+        self._here: RecordCache[Json] = RecordCache(store, LOCAL_POLICIES_ROOT, decode=_decode, encode=_encode)
         self._topics: RecordCache[Json] = RecordCache(store, TOPIC_POLICIES_ROOT, decode=_decode, encode=_encode)
         self._namespaces.on_changed(self._on_namespace_changed)
+        self._here.on_changed(self._on_namespace_changed)
         self._topics.on_changed(self._on_topic_changed)
         self._listeners: list[Listener] = []
         # Refuses names of entry filters that the broker does not have; whoever loads them sets it.
@@ -77,7 +81,10 @@ class Policies:
         path = namespace.policies_path
         try:
             kept = await self._namespaces.get(path)
-            return self.broker if kept is None else namespace_policies(kept.value, self.broker, self._cluster)
+            around = self.broker if kept is None else namespace_policies(kept.value, self.broker, self._cluster)
+            path = namespace.local_policies_path
+            here = await self._here.get(path)
+            return around if here is None else cluster_policies(here.value, around)
         except (BadSetting, DamagedRecord) as error:
             return self._degraded(path, error)
 
@@ -149,6 +156,7 @@ class Policies:
     def close(self) -> None:
         self._listeners.clear()
         self._namespaces.close()
+        self._here.close()
         self._topics.close()
 
     # --- inside -------------------------------------------------------------------------------------

@@ -58,6 +58,8 @@ def storage_settings(settings: ManagedLedgerSettings, policies: TopicPolicies) -
         ensemble_size=copies.ensemble,
         write_quorum=copies.write_quorum,
         ack_quorum=copies.ack_quorum,
+        bookie_groups=policies.bookie_affinity.primary,
+        bookie_groups_secondary=policies.bookie_affinity.secondary,
         confirmed_told_interval_ms=_SHADOWED_MS if policies.shadow_topics else settings.confirmed_told_interval_ms,
         cursor_flush_interval_ms=interval_ms or settings.cursor_flush_interval_ms,
     )

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar, cast
 
 from magnetar.errors import BadSetting
+from magnetar.ledger.placement import Affinity
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -278,6 +279,16 @@ def topic_creation(value: object) -> TopicCreation:
 
 def subscription_creation(value: object) -> bool:
     return _Members(value)("allowAutoSubscriptionCreation", flag, False)
+
+
+def bookie_affinity(value: object) -> Affinity:
+    """Groups by their names, with commas between them."""
+    given = members(value)
+    primary, secondary = (
+        tuple(name.strip() for name in _named(key, text, given.get(key) or "").split(",") if name.strip())
+        for key in ("bookkeeperAffinityGroupPrimary", "bookkeeperAffinityGroupSecondary")
+    )
+    return Affinity(primary, secondary)
 
 
 def entry_filters(value: object) -> tuple[str, ...]:

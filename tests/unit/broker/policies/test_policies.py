@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from magnetar.broker.policies.policies import Policies, topic_policies_path
+from magnetar.broker.policies.topic_settings import storage_settings
 from magnetar.broker.policies.values import DispatchRate, QuotaAction, Retention, SchemaCompatibility
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.errors import BadSetting, TopicNotFound
+from magnetar.ledger.placement import ANYWHERE, Affinity
 from magnetar.metadata.memory import MemoryStore
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import NamespaceName, TopicName
@@ -193,5 +195,30 @@ def test_a_deleted_topic_leaves_no_policies_and_a_deleted_partition_leaves_its_b
         await policies.delete_topic(TOPIC)
         await policies.delete_topic(TOPIC)
         assert await policies.topic(TOPIC) == {}
+
+    with_policies(body)
+
+
+@pytest.mark.feature("F-ISO-03")
+def test_the_bookie_groups_of_a_namespace_hold_for_its_topics_and_a_change_is_told() -> None:
+    async def body(policies: Policies, store: MetadataStore) -> None:
+        told: list[NamespaceName] = []
+        policies.on_changed(lambda namespace, topic: told.append(namespace))
+        assert (await policies.effective(TOPIC)).bookie_affinity == ANYWHERE
+        group = {"bookkeeperAffinityGroupPrimary": "hot, warm", "bookkeeperAffinityGroupSecondary": "cold"}
+        await store.put(NAMESPACE.local_policies_path, json.dumps({"bookieAffinityGroup": group}).encode())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert told == [NAMESPACE]
+        effective = await policies.effective(PARTITION)
+        assert effective.bookie_affinity == Affinity(("hot", "warm"), ("cold",))
+        storage = storage_settings(ManagedLedgerSettings(), effective)
+        assert (storage.bookie_groups, storage.bookie_groups_secondary) == (("hot", "warm"), ("cold",))
+        await store.put(
+            NAMESPACE.local_policies_path, b'{"bookieAffinityGroup": {"bookkeeperAffinityGroupPrimary": 7}}'
+        )
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert "bookieAffinityGroup" in (await policies.effective(TOPIC)).damage
 
     with_policies(body)
