@@ -34,6 +34,10 @@ class RoleProcess:
         data = ["--data-dir", str(self.data_directory), "--ready-file", str(self._ready)]
         return [sys.executable, "-m", "magnetar.cli.main", *self._arguments, *data]
 
+    def configure(self, **settings: str) -> None:
+        """Environment of its next start."""
+        self._environment |= settings
+
     def launch(self) -> None:
         self._ready.unlink(missing_ok=True)
         with self.log_path.open("ab") as log:

@@ -22,8 +22,9 @@ def body(producer_name: str = "p", sequence_id: int = 0, payload: bytes = b"payl
 
 
 class RawClient:
-    def __init__(self, port: int, *, connect: bool = True) -> None:
+    def __init__(self, port: int, *, connect: bool = True, preamble: bytes = b"") -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        self._socket.sendall(preamble)
         self._cutter = FrameCutter(64 * 1024 * 1024)
         self._received: list[pb.BaseCommand] = []
         self._request_id = 100

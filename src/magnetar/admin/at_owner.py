@@ -18,6 +18,7 @@ from magnetar.admin.answers import answered, done
 from magnetar.admin.names_asked import decoded_topic
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.topic_stats import summed
+from magnetar.broker.ownership.owner import Owner
 from magnetar.errors import ServiceNotReady
 from magnetar.names import PARTITION_SUFFIX, TopicName, encode_name
 
@@ -125,15 +126,21 @@ async def at_owner(request: Request) -> None:
         await _redirect(request, parts, topic)
 
 
+def base_url(request: Request, owner: Owner) -> str:
+    """Where a broker answers whoever asked over HTTP or HTTPS; nobody is sent from HTTPS to HTTP."""
+    base = owner.web_url_tls if request.scope["scheme"] == "https" else owner.web_url or owner.web_url_tls
+    if not base:
+        raise ServiceNotReady(f"Broker {owner.broker_id} has the topic, and no HTTPS port")
+    return base
+
+
 async def _redirect(request: Request, parts: AdminParts, topic: TopicName) -> None:
     authoritative = request.query_params.get("authoritative", "").lower() == "true"
     located = await parts.broker.ownership.locate(topic, authoritative=authoritative)
     owner = located.owner
     if parts.peers.is_own(owner):
         return
-    base = owner.web_url_tls if request.scope["scheme"] == "https" else owner.web_url or owner.web_url_tls
-    if not base:
-        raise ServiceNotReady(f"Broker {owner.broker_id} has the topic, and no HTTPS port")
+    base = base_url(request, owner)
     query = {**request.query_params, "authoritative": "true" if located.is_authoritative else "false"}
     url = httpx.URL(base + request.scope["path"], params=query)
     raise AnsweredElsewhereError(Response(status_code=307, headers={"location": str(url)}))

@@ -99,6 +99,14 @@ async def shutdown(parts: Parts) -> Response:
     return done()
 
 
+@router.get("/format-level")
+async def format_level(parts: Parts) -> Response:
+    """Magnetar's own: what may be written, what each member can read, and who holds the next level back."""
+    if parts.broker.cluster is None:
+        raise AdminRefused(412, "This broker is alone: it writes what it can read")
+    return answered(await parts.broker.cluster.levels.explain())
+
+
 @router.get("/backlog-quota-check")
 async def check_quotas() -> Response:
     """Quotas are looked at all the time: there is nothing to start."""

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from magnetar.admin.answers import AdminRefused, answered, raw_answer
+from magnetar.admin.at_owner import base_url
 from magnetar.admin.bundle_routes import ranges_of
 from magnetar.admin.bundles import bundle_of
 from magnetar.admin.parts import Parts, Topic
@@ -32,7 +33,7 @@ async def lookup(
     )
     if is_redirect:
         flag = "true" if next_authoritative else "false"
-        url = f"{owner.web_url}{request.scope['path']}?authoritative={flag}"
+        url = f"{base_url(request, owner)}{request.scope['path']}?authoritative={flag}"
         return Response(status_code=307, headers={"location": url + (f"&listenerName={listener}" if listener else "")})
     return answered(
         {

@@ -76,12 +76,14 @@ class AdminParts:
     @property
     def broker_id(self) -> str:
         """As Pulsar names a broker: the host and port of its HTTP server."""
-        settings = self.broker.settings
-        return f"{settings.advertised_address}:{settings.http_port}"
+        return self.web_url.partition("://")[2]
 
     @property
     def web_url(self) -> str:
-        return f"http://{self.broker_id}"
+        """Where it serves HTTP, or HTTPS where there is nothing else."""
+        settings, https_port = self.broker.settings, self.broker.guard.settings.https_port
+        scheme, port = ("http", settings.http_port) if settings.http_port >= 0 else ("https", https_port)
+        return f"{scheme}://{settings.advertised_address}:{port}"
 
 
 def _parts(request: Request) -> AdminParts:

@@ -12,13 +12,17 @@ import errno
 import importlib
 import logging
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from magnetar.admin.records import Records
 from magnetar.broker.broker import Broker
 from magnetar.broker.policies.policies import Policies
 from magnetar.config.admin import AdminSettings
 from magnetar.config.broker import BrokerSettings
+from magnetar.config.load import Settings
 from magnetar.errors import CannotStart
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.blocking_calls import BlockingCalls
@@ -33,6 +37,35 @@ if TYPE_CHECKING:
 _QUEUE: Final = 512
 
 _log = logging.getLogger(__name__)
+
+
+class WebPorts(NamedTuple):
+    """The listening sockets of HTTP and HTTPS, where each was asked for."""
+
+    plain: socket.socket | None
+    tls: socket.socket | None
+
+
+@contextmanager
+def take_ports(settings: Settings) -> Iterator[tuple[WebPorts, Settings]]:
+    """Take the ports before anybody is told of them; the settings then name those that were taken.
+
+    CannotStart when one cannot be had, or none was asked for.
+    """
+    broker, security = settings.broker, settings.security
+    with ExitStack() as taken:
+        plain = tls = None
+        if broker.http_port >= 0:
+            plain = taken.enter_context(take_port(broker))
+            broker = replace(broker, http_port=plain.getsockname()[1])
+        if security.https_port >= 0:
+            tls = taken.enter_context(take_port(broker, security.https_port))
+            security = replace(security, https_port=tls.getsockname()[1])
+        if plain is None and tls is None:
+            raise CannotStart(
+                "There is no port for HTTP: give webServicePort, or webServicePortTls with tlsCertificateFilePath"
+            )
+        yield WebPorts(plain, tls), replace(settings, broker=broker, security=security)
 
 
 def take_port(settings: BrokerSettings, https_port: int | None = None) -> socket.socket:
@@ -75,9 +108,9 @@ class AdminServer:
         self._parts: AdminParts | None = None
         self.is_serving = asyncio.Event()
 
-    def start(self, listener: socket.socket) -> None:
+    def start(self, ports: WebPorts) -> None:
         """Build the application beside the loop, then serve."""
-        self._tasks.start(self._serve(listener, self._take_https_port()), "admin: start")
+        self._tasks.start(self._serve(ports), "admin: start")
 
     async def listen_on(self, listener: socket.socket, *, tls: bool = False) -> None:
         """Serve one more port, such as one that several processes share; only once it is serving."""
@@ -92,17 +125,7 @@ class AdminServer:
         if self._parts is not None:
             await self._parts.peers.close()
 
-    def _take_https_port(self) -> socket.socket | None:
-        broker = self._broker
-        if broker.tls is None or broker.guard.settings.https_port < 0:
-            return None
-        listener = take_port(broker.settings, broker.guard.settings.https_port)
-        if broker.ownership.own is not None:
-            url = f"https://{broker.settings.advertised_address}:{listener.getsockname()[1]}"
-            broker.ownership.own = broker.ownership.own._replace(web_url_tls=url)
-        return listener
-
-    async def _serve(self, listener: socket.socket, https_listener: socket.socket | None) -> None:
+    async def _serve(self, ports: WebPorts) -> None:
         calls = BlockingCalls(1, name="admin-import")
         try:
             module: Any = await calls.run(importlib.import_module, "magnetar.admin.app")
@@ -119,9 +142,10 @@ class AdminServer:
             await calls.close()
         http: Any = importlib.import_module("magnetar.admin.http")
         server: HttpServer = http.HttpServer(app, self._settings)
-        await server.start(listener)
-        if https_listener is not None and self._broker.tls is not None:
-            await server.start(https_listener, self._broker.tls.context)
+        if ports.plain is not None:
+            await server.start(ports.plain)
+        if ports.tls is not None and self._broker.tls is not None:
+            await server.start(ports.tls, self._broker.tls.context)
         self._http, self._parts = server, parts
         self._tasks.start(module.watch_rates(parts), "admin: rates")
         self._tasks.start(module.watch_ages(parts), "admin: ages")

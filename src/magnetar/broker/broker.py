@@ -6,10 +6,9 @@ Assembles.
 """
 
 import asyncio
-import errno
 import logging
 import socket
-import ssl
+from collections import Counter
 from collections.abc import Callable
 
 from magnetar.broker.as_client import AsClient
@@ -17,6 +16,7 @@ from magnetar.broker.auth.guard import Guard
 from magnetar.broker.auth.opening import open_authentication, open_tls
 from magnetar.broker.connection import Connection
 from magnetar.broker.dispatch.liveness import watch_liveness
+from magnetar.broker.doors import Doors, ServiceUrls
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.bundle_ranges import BundleRanges
 from magnetar.broker.ownership.bundles import Bundle
@@ -38,7 +38,7 @@ from magnetar.broker.topics import Topics
 from magnetar.broker.transactions.transactions import Transactions
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.security import SecuritySettings
-from magnetar.errors import CannotStart, MagnetarError
+from magnetar.errors import MagnetarError
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import TopicName
@@ -97,7 +97,8 @@ class Broker:
         self.connections_refused = 0
         self.publish_budget = PublishBudget(settings.process_publish_bytes_max)
         self._connections: dict[Connection, Tasks] = {}
-        self._servers: list[asyncio.Server] = []
+        self._of_address: Counter[str] = Counter()
+        self._doors = Doors(settings, security, self.tls, self.new_connection)
         self._instance = 0
         self._names_made = 0
         self._on_crash = on_crash
@@ -109,30 +110,24 @@ class Broker:
     def _sessions(self) -> list[Session]:
         return [connection.session for connection in self._connections]
 
-    async def start(self, *, listens: bool = True, front: tuple[str, str] | None = None) -> str:
+    async def start(self, *, listens: bool = True, front: Owner | None = None) -> str:
         """Listen; returns the service URL with the port that was taken. Otherwise `new_connection` is the door.
 
-        `front` is where the cluster is served, when that is not here: its service URL and its HTTP.
+        `front` is where the cluster is served, when that is not here.
         """
         settings = self.settings
         stored = await self._store.put("/counters/producer-name/-", b"", sequential=True)
         self._instance = int(stored.path.rpartition("-")[2])
         security = self.guard.settings
-        port = await self._listen(settings.port, None) if listens else settings.port
-        service_url = f"pulsar://{settings.advertised_address}:{port}"
-        service_url_tls = ""
+        host = settings.advertised_address
+        urls = await self._doors.open() if listens else ServiceUrls(f"pulsar://{host}:{settings.port}")
         if self.tls is not None:
             self._tasks.start(watch_files(self.tls, security.tls_reload_check_s), "watch certificates")
-            if security.tls_port >= 0:
-                port = await self._listen(security.tls_port, self.tls.context)
-                service_url_tls = f"pulsar+ssl://{settings.advertised_address}:{port}"
-        web_url = f"http://{settings.advertised_address}:{settings.http_port}"
+        web_url = f"http://{host}:{settings.http_port}" if settings.http_port >= 0 else ""
+        web_url_tls = f"https://{host}:{security.https_port}" if self.tls and security.https_port > 0 else ""
+        own = Owner(urls.plain, web_url, urls.tls, web_url_tls, parse_listeners(settings.advertised_listeners))
         bundles = 1 if self.cluster is None else self.cluster.settings.namespace_bundles
-        await self.namespaces.initialize(settings.cluster_name, *(front or (service_url, web_url)), bundles=bundles)
-        listeners = parse_listeners(settings.advertised_listeners)
-        https = f"https://{settings.advertised_address}:{security.https_port}"
-        web_url_tls = https if self.tls is not None and security.https_port > 0 else ""
-        own = Owner(service_url, web_url, service_url_tls, web_url_tls, listeners)
+        await self.namespaces.initialize(settings.cluster_name, front or own, bundles=bundles)
         if self.cluster is not None:
             await self.cluster.join(own)
         self.ownership.own = own
@@ -144,12 +139,11 @@ class Broker:
             self._tasks.start(withdrawals.watch(), "withdrawn permissions")
         await self.transactions.start()
         self._tasks.start(watch_liveness(self.topics.pumps, settings.liveness_check_interval_ms), "watch liveness")
-        return service_url
+        return own.service_url or own.service_url_tls
 
     async def listen_on(self, listener: socket.socket, *, tls: bool = False) -> asyncio.Server:
         """Serve clients at one more port, such as one that several processes share; closed by whoever asked for it."""
-        context = self.tls.context if tls and self.tls is not None else None
-        return await asyncio.get_running_loop().create_server(self.new_connection, sock=listener, ssl=context)
+        return await self._doors.listen_on(listener, tls=tls)
 
     async def stop(self) -> None:
         """Take no new clients, close topics in order so that everything taken is stored, then let the clients go.
@@ -158,8 +152,7 @@ class Broker:
         """
         if self.cluster is not None:
             await self.cluster.leave()
-        for server in self._servers:
-            server.close()
+        self._doors.close()
         self.policy_upkeep.close()
         await self.transactions.close()
         await self.topics.close()
@@ -184,8 +177,11 @@ class Broker:
         self._names_made += 1
         return f"{self._instance:x}-{self._names_made:x}"
 
-    def new_connection(self) -> Connection:
-        return Connection(self.settings, self.publish_budget, self._open_session, self._on_connection_closed)
+    def new_connection(self, listener: str = "") -> Connection:
+        """A client comes in, at an address that belongs to a listener or at one that belongs to none."""
+        connection = Connection(self.settings, self.publish_budget, self._open_session, self._on_connection_closed)
+        connection.listener = listener
+        return connection
 
     def _share(self, cluster: Cluster) -> None:
         """Serve only what the cluster's ownership says, and close what leaves."""
@@ -228,45 +224,23 @@ class Broker:
             self.connections_refused += 1
             connection.close()
         address = connection.peer.rpartition(":")[0]
-        of_address = sum(other.peer.rpartition(":")[0] == address for other in self._connections)
+        of_address = self._of_address[address]
         if 0 < self.settings.connections_per_address_max <= of_address:
             _log.warning("refusing %s: %d connections are open from there already", connection.peer, of_address)
             self.connections_refused += 1
             connection.close()
         tasks = Tasks(f"session {connection.peer}", self._on_crash, tasks_max=self.settings.session_requests_max)
         self._connections[connection] = tasks
+        self._of_address[address] += 1
         return Session(self, connection, tasks, SERVED, on_sends)
 
     def _on_connection_closed(self, connection: Connection) -> None:
         tasks = self._connections.pop(connection, None)
-        if tasks is not None and not self._tasks.is_closed:
+        if tasks is None:
+            return
+        address = connection.peer.rpartition(":")[0]
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
+        if not self._tasks.is_closed:
             self._tasks.start(tasks.close(), "end session")
-
-    async def _listen(self, port: int, context: ssl.SSLContext | None) -> int:
-        loop, settings = asyncio.get_running_loop(), self.guard.settings
-        try:
-            if context is None:
-                server = await loop.create_server(self.new_connection, self.settings.bind_address, port)
-            else:
-                server = await loop.create_server(
-                    self.new_connection,
-                    self.settings.bind_address,
-                    port,
-                    ssl=context,
-                    ssl_handshake_timeout=settings.tls_handshake_timeout_ms / 1000,
-                )
-        except OSError as error:
-            raise self._cannot_listen(error, port) from error
-        self._servers.append(server)
-        taken: int = server.sockets[0].getsockname()[1]
-        return taken
-
-    def _cannot_listen(self, error: OSError, port: int) -> CannotStart:
-        where = f"{self.settings.bind_address}:{port}"
-        if error.errno == errno.EADDRINUSE:
-            return CannotStart(
-                f"Port {where} is in use by another process; choose another with --port (0 picks a free one)"
-            )
-        if error.errno == errno.EACCES:
-            return CannotStart(f"No permission to listen on {where}; choose a port above 1023 with --port")
-        return CannotStart(f"Cannot listen on {where}: {error.strerror}; check --bind and --port")

@@ -51,6 +51,9 @@ class Connection(asyncio.Protocol):
         self._hold: asyncio.TimerHandle | None = None
         self.budget: ConnectionBudget = budget.connection(settings.connection_publish_bytes_max, self._adjust_reading)
         self.peer = "?"
+        # The client that a load balancer speaks for, and the listener of the address where it came in; may be empty.
+        self.client = ""
+        self.listener = ""
         self.is_open = False
         self._session: Session
         self._transport: asyncio.Transport
@@ -62,7 +65,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._settings.connection_write_bytes_max)
         address = transport.get_extra_info("peername")
-        self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+        self.peer = self.client or (f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address))
         self.is_open = True
         self._session = self._open_session(self)
         self._keep_alive = self._loop.call_later(self._settings.keep_alive_interval_s, self._check_alive)

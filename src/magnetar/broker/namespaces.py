@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from magnetar.broker.ownership.owner import Owner
 from magnetar.errors import BadSetting, BadVersion, Damaged, NoRecord, ServiceNotReady, TopicNotFound
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 from magnetar.names import (
@@ -30,9 +31,15 @@ class Namespaces:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
-    async def initialize(self, cluster: str, service_url: str, web_url: str, *, bundles: int = 1) -> None:
-        """Make what a new cluster starts with; what is there already stays as it is."""
-        await self._create(cluster_path(cluster), {"serviceUrl": web_url, "brokerServiceUrl": service_url})
+    async def initialize(self, cluster: str, front: Owner, *, bundles: int = 1) -> None:
+        """Make what a new cluster, served at these addresses, starts with; what is there already stays as it is."""
+        urls = {
+            "serviceUrl": front.web_url,
+            "serviceUrlTls": front.web_url_tls,
+            "brokerServiceUrl": front.service_url,
+            "brokerServiceUrlTls": front.service_url_tls,
+        }
+        await self._create(cluster_path(cluster), {name: url for name, url in urls.items() if url})
         for tenant, namespaces in (("public", ["default"]), ("pulsar", ["system"])):
             await self._create(tenant_path(tenant), {"adminRoles": [], "allowedClusters": [cluster]})
             for name in namespaces:

@@ -8,21 +8,21 @@ Assembles.
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from random import Random
 from typing import Final
 
-from magnetar.admin.server import AdminServer, take_port
+from magnetar.admin.server import AdminServer, take_ports
 from magnetar.broker.broker import Broker
 from magnetar.broker.ownership.cluster import Clustering
 from magnetar.cli.exposure import check_exposure
 from magnetar.cli.ledger_client import ledger_client
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
-from magnetar.cli.worker import end_with_supervisor, open_front, own_settings
+from magnetar.cli.worker import end_with_supervisor, front_of, open_front, own_settings
 from magnetar.cli.worker_plan import Charge
 from magnetar.config.key import BROKER
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.cluster_identity import check_cluster
+from magnetar.metadata.format_level import FormatLevel
 from magnetar.metadata.measured import measured_store
 from magnetar.runtime.chance import fresh_seed, stream
 from magnetar.runtime.clock import SystemClock
@@ -40,20 +40,17 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
     """Serve until told to stop; returns the exit code. With a charge it is one worker of several."""
     if charge is not None:
         given = {**given, **own_settings(charge)}
-    settings = role_settings(flags, BROKER if charge is None else charge.role, given)
+    asked = role_settings(flags, BROKER if charge is None else charge.role, given)
     if charge is None:
-        check_exposure(settings, sys.stderr.write)
-    start_logging(settings.runtime, sys.stderr)
+        check_exposure(asked, sys.stderr.write)
+    start_logging(asked.runtime, sys.stderr)
 
     async def serve(process: Process) -> None:
         if charge is not None:
             end_with_supervisor(process)
         clock = SystemClock()
         async with AsyncExitStack() as opened:
-            listener = take_port(settings.broker)
-            opened.callback(listener.close)
-            http_port = listener.getsockname()[1]
-            broker_settings = replace(settings.broker, http_port=http_port)
+            ports, settings = opened.enter_context(take_ports(asked))
             disk = RealDisk(flags.data_dir)
             opened.push_async_callback(disk.close)
             random = stream(fresh_seed(), "broker")
@@ -64,24 +61,29 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
             tasks = Tasks("broker process", process.fail)
             client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
             opened.push_async_callback(tasks.close)
-            managed_ledgers = ManagedLedgers(store, client.ledgers, clock, tasks, settings.managed_ledger)
+            level = FormatLevel(store, settings.metadata.format_level_max)
+            managed_ledgers = ManagedLedgers(
+                store, client.ledgers, clock, tasks, settings.managed_ledger, format_level=lambda: level.current
+            )
             broker = Broker(
-                broker_settings,
+                settings.broker,
                 store,
                 managed_ledgers,
                 clock,
                 process.fail,
                 settings.security,
-                Clustering(settings.balance, settings.metadata, instance),
+                Clustering(settings.balance, settings.metadata, instance, format_level=level),
             )
-            url = await broker.start(front=None if charge is None else (charge.service_url, charge.web_url))
+            url = await broker.start(front=None if charge is None else front_of(charge, settings.broker))
             opened.push_async_callback(broker.stop)
             admin = AdminServer(broker, store, broker.policies, clock, process.metrics, settings.admin, tasks)
-            admin.start(listener)
+            admin.start(ports)
             opened.push_async_callback(admin.stop)
             if charge is not None:
                 await open_front(opened, broker, admin, charge)
-            web_url = f"http://{settings.broker.advertised_address}:{http_port}"
+            own = broker.ownership.own
+            assert own is not None
+            web_url = own.web_url or own.web_url_tls
             announce(
                 f"Magnetar broker of cluster '{settings.broker.cluster_name}'",
                 {"clients": url, "administration": web_url, "metadata": settings.metadata.url},
@@ -92,7 +94,7 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
             process.serving()
             await process.stop_requested()
 
-    return run(serve, settings.runtime)
+    return run(serve, asked.runtime)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from magnetar.admin.http import HttpServer
-from magnetar.admin.server import take_port
+from magnetar.admin.server import take_ports
 from magnetar.cli.exposure import check_exposure
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
 from magnetar.config.key import PROXY
@@ -30,20 +30,19 @@ from magnetar.runtime.tasks import Tasks
 
 def run_proxy(flags: RoleFlags, given: dict[str, str | None]) -> int:
     """Serve until told to stop; returns the exit code."""
-    settings = role_settings(flags, PROXY, given)
-    check_exposure(settings, sys.stderr.write)
-    check_discovery(settings, flags.metadata is not None)
-    start_logging(settings.runtime, sys.stderr)
+    asked = role_settings(flags, PROXY, given)
+    check_exposure(asked, sys.stderr.write)
+    check_discovery(asked, flags.metadata is not None)
+    start_logging(asked.runtime, sys.stderr)
 
     async def serve(process: Process) -> None:
         clock = SystemClock()
         async with AsyncExitStack() as opened:
-            store = await opened.enter_async_context(_store(settings, clock))
+            store = await opened.enter_async_context(_store(asked, clock))
             tasks = Tasks("proxy process", process.fail)
             opened.push_async_callback(tasks.close)
-            brokers = await Brokers.open(settings.proxy, stream(fresh_seed(), "proxy"), store, tasks)
-            listener = take_port(settings.broker)
-            opened.callback(listener.close)
+            brokers = await Brokers.open(asked.proxy, stream(fresh_seed(), "proxy"), store, tasks)
+            ports, settings = opened.enter_context(take_ports(asked))
             parts = (settings.proxy, settings.broker, settings.security, brokers, clock, process.metrics, process.fail)
             proxy = Proxy(*parts)
             opened.push_async_callback(proxy.stop)
@@ -52,20 +51,20 @@ def run_proxy(flags: RoleFlags, given: dict[str, str | None]) -> int:
             opened.push_async_callback(reverse.close)
             bounds = replace(settings.admin, request_timeout_ms=settings.proxy.http_timeout_ms)
             http = HttpServer(reverse, bounds)
-            await http.start(listener)
             opened.push_async_callback(http.stop)
             host = settings.broker.advertised_address
-            urls["webServiceUrl"] = f"http://{host}:{listener.getsockname()[1]}"
-            if proxy.tls is not None and settings.security.https_port >= 0:
-                https = take_port(settings.broker, settings.security.https_port)
-                await http.start(https, proxy.tls.context)
-                urls["webServiceUrlTls"] = f"https://{host}:{https.getsockname()[1]}"
+            if ports.plain is not None:
+                await http.start(ports.plain)
+                urls["webServiceUrl"] = f"http://{host}:{settings.broker.http_port}"
+            if ports.tls is not None and proxy.tls is not None:
+                await http.start(ports.tls, proxy.tls.context)
+                urls["webServiceUrlTls"] = f"https://{host}:{settings.security.https_port}"
             facts = {**urls, "brokers": settings.metadata.url if store is not None else settings.proxy.broker_url}
             announce("Magnetar proxy", facts, flags, urls)
             process.serving()
             await process.stop_requested()
 
-    return run(serve, settings.runtime)
+    return run(serve, asked.runtime)
 
 
 def check_discovery(settings: Settings, has_metadata: bool) -> None:

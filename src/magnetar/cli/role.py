@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
 from magnetar.errors import BadSetting, CannotStart, MetadataError
+from magnetar.metadata.format_level import FormatLevel
 from magnetar.metadata.open import open_store
 from magnetar.metadata.split import SplitStore
 from magnetar.metadata.store import MetadataStore
@@ -48,7 +49,7 @@ def role_settings(flags: RoleFlags, role: str, given: Mapping[str, str | None]) 
 
 @asynccontextmanager
 async def cluster_store(settings: Settings, disk: Disk, clock: WallClock) -> AsyncIterator[MetadataStore]:
-    """The store that the whole cluster shares. CannotStart when it does not answer."""
+    """The store that the whole cluster shares. CannotStart when it does not answer or is of a newer format level."""
     url = settings.metadata.url
     if url.partition(":")[0] in ("memory", "embedded"):
         raise CannotStart(
@@ -64,6 +65,7 @@ async def cluster_store(settings: Settings, disk: Disk, clock: WallClock) -> Asy
             await store.close()
             raise
     try:
+        await FormatLevel(store, settings.metadata.format_level_max).check()
         yield store
     finally:
         await store.close()

@@ -12,8 +12,10 @@ from typing import Final
 
 from magnetar.admin.server import AdminServer
 from magnetar.broker.broker import Broker
+from magnetar.broker.ownership.owner import Owner
 from magnetar.cli.shared_ports import join
-from magnetar.cli.worker_plan import Charge
+from magnetar.cli.worker_plan import Charge, Ports
+from magnetar.config.broker import BrokerSettings
 from magnetar.runtime.loop import Process
 
 _CHUNK_BYTES: Final = 1_024
@@ -28,6 +30,20 @@ def own_settings(charge: Charge) -> dict[str, str | None]:
     if own.https >= 0:
         given["webServicePortTls"] = str(own.https)
     return given
+
+
+def front_of(charge: Charge, settings: BrokerSettings) -> Owner:
+    """Where the cluster's record says that it is served: at the ports that all workers share."""
+    return shared_front(charge.shared, settings.advertised_address)
+
+
+def shared_front(shared: Ports, host: str) -> Owner:
+    return Owner(
+        f"pulsar://{host}:{shared.clients}" if shared.clients >= 0 else "",
+        f"http://{host}:{shared.http}" if shared.http >= 0 else "",
+        f"pulsar+ssl://{host}:{shared.clients_tls}" if shared.clients_tls >= 0 else "",
+        f"https://{host}:{shared.https}" if shared.https >= 0 else "",
+    )
 
 
 def end_with_supervisor(process: Process) -> None:

@@ -34,9 +34,6 @@ class Charge(NamedTuple):
     role: str
     shared: Ports
     own: Ports
-    # Where a cluster's record says that it is served.
-    service_url: str
-    web_url: str
 
 
 class Worker(NamedTuple):

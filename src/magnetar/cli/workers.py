@@ -18,6 +18,7 @@ from magnetar.cli.exposure import check_exposure
 from magnetar.cli.role import RoleFlags, announce, role_settings
 from magnetar.cli.shared_ports import free_port, is_free, reserve
 from magnetar.cli.supervisor import Supervisor
+from magnetar.cli.worker import shared_front
 from magnetar.cli.worker_plan import Charge, Ports, Worker, decode_ports, encode_charge, encode_ports, own_ports
 from magnetar.config.key import BROKER, STANDALONE
 from magnetar.config.load import Settings
@@ -96,7 +97,9 @@ def run_standalone_workers(
                 clock=SystemClock(),
                 random=stream(fresh_seed(), "standalone"),
                 on_failed=lambda error: process.fail("standalone", error),
-                index_factory=lambda directory: RocksLedgerIndex.open(str(Path(flags.data_dir) / directory), calls),
+                index_factory=lambda directory: RocksLedgerIndex.open(
+                    str(Path(flags.data_dir) / directory), calls, settings.bookie
+                ),
             )
             ports = DoorPorts(doors.bookie or 0, doors.metadata or 0)
             urls = await open_doors(opened, ports, disk, ground.storage, ground.store, settings, ground.tasks)
@@ -133,9 +136,12 @@ async def _supervise(
 ) -> dict[str, str]:
     """Start the workers and keep them running; returns where they serve together."""
     shared = _reserve(opened, settings)
-    host = settings.broker.advertised_address
-    facts = {"clients": f"pulsar://{host}:{shared.clients}", "administration": f"http://{host}:{shared.http}"}
-    charge = Charge("", role, shared, shared, facts["clients"], facts["administration"])
+    front = shared_front(shared, settings.broker.advertised_address)
+    facts = {
+        "clients": front.service_url or front.service_url_tls,
+        "administration": front.web_url or front.web_url_tls,
+    }
+    charge = Charge("", role, shared, shared)
     own = await _own_ports(disk, settings, workers)
     supervisor = Supervisor(tasks, settings.runtime.drain_timeout_ms / 1000 * _WORKERS_SHARE)
     opened.push_async_callback(supervisor.stop)
@@ -176,12 +182,8 @@ async def _own_ports(disk: Disk, settings: Settings, workers: WorkerFlags) -> li
 
 
 def _charged(charge: Charge, number: int, own: Ports) -> Charge:
-    """TLS only where the shared ports have it."""
-    shared = charge.shared
-    if shared.clients_tls < 0:
-        own = own._replace(clients_tls=-1)
-    if shared.https < 0:
-        own = own._replace(https=-1)
+    """Of its own it has what the shared ports have."""
+    own = Ports(*(port if front >= 0 else -1 for port, front in zip(own, charge.shared, strict=True)))
     return charge._replace(name=f"worker-{number}", own=own)
 
 

@@ -21,6 +21,9 @@ class BalanceSettings:
     # Bundles that a stopping broker hands over at one time.
     handovers_at_once_max: int = 16
 
+    # So long every member must have announced a format level before it is written; until then all may go back.
+    format_level_delay_ms: int = 60 * 60_000
+
     enabled: bool = True
     report_interval_min_ms: int = 5_000
     report_interval_max_ms: int = 15 * 60_000

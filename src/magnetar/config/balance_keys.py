@@ -39,6 +39,12 @@ BALANCE_KEYS: Final[tuple[Key, ...]] = (
             Text(4096),
             "Addresses for clients that ask for a listener by name, as name:pulsar://host:port with commas between.",
         ),
+        (
+            "bindAddresses",
+            "bind_addresses",
+            Text(4096),
+            "Further addresses to listen at, as listener:pulsar://host:port; who comes in there is that listener's.",
+        ),
     ),
     *rows(
         "balance",

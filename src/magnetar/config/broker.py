@@ -14,6 +14,9 @@ class BrokerSettings:
     advertised_address: str = "127.0.0.1"
     # As name:pulsar://host:port,…: other addresses for clients that ask for a listener by its name.
     advertised_listeners: str = ""
+    # As name:pulsar://host:port,…: further addresses to listen at, each for the clients of a listener.
+    bind_addresses: str = ""
+    # -1: none, where there is one with TLS.
     port: int = 6650
     http_port: int = 8080
 

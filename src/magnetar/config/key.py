@@ -22,6 +22,7 @@ SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60_000
 
 PORT: Final = Whole(0, 65_535)
+OPTIONAL_PORT: Final = Whole(-1, 65_535)
 COUNT: Final = Whole(1, 2**31 - 1)
 MILLISECONDS: Final = Whole(0, 2**31 - 1)
 POSITIVE_MILLISECONDS: Final = Whole(1, 2**31 - 1)

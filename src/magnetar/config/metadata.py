@@ -5,6 +5,11 @@ Decides.
 """
 
 from dataclasses import dataclass
+from typing import Final
+
+# What this version can read and write at most, and where it began; metadata/format_level_record.py says what each is.
+FORMAT_LEVEL_FIRST: Final = 1
+FORMAT_LEVEL_NEWEST: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +17,9 @@ class MetadataSettings:
     # Where the cluster's own facts live, and those shared between clusters (empty: in the same store).
     url: str = "embedded:data/metadata"
     configuration_url: str = ""
+
+    # Formats above this level are neither announced nor written, nor is a cluster joined that writes them.
+    format_level_max: int = FORMAT_LEVEL_NEWEST
 
     session_timeout_ms: int = 30_000
     operation_timeout_ms: int = 30_000

@@ -35,8 +35,6 @@ class ProxySettings:
     # Time for a broker to answer one look-up.
     lookup_timeout_ms: int = 30_000
     http_timeout_ms: int = 300_000
-    # Load balancers in front of the proxy say in HAProxy's header whom they speak for.
-    haproxy_protocol: bool = False
     # Bytes of one direction that wait for a slow reader before the other side is not read any more.
     pipe_bytes_max: int = 1024 * 1024
     handshake_bytes_max: int = 1024 * 1024

@@ -6,11 +6,18 @@ Decides.
 
 from typing import Final
 
-from magnetar.config.key import COUNT, PORT, POSITIVE_MILLISECONDS, PROXY, Key, rows
+from magnetar.config.key import COUNT, OPTIONAL_PORT, POSITIVE_MILLISECONDS, PROXY, Key, rows
 from magnetar.config.values import Flag, Text, TextList, Whole
 
 PROXY_KEYS: Final[tuple[Key, ...]] = (
-    Key("servicePort", "broker", "port", PORT, "Port of a proxy's binary protocol.", roles=(PROXY,)),
+    Key(
+        "servicePort",
+        "broker",
+        "port",
+        OPTIONAL_PORT,
+        "Port of a proxy's binary protocol; -1: TLS only.",
+        roles=(PROXY,),
+    ),
     Key(
         "servicePortTls",
         "security",
@@ -56,11 +63,5 @@ PROXY_KEYS: Final[tuple[Key, ...]] = (
             "A broker from which nothing came for so long is gone.",
         ),
         ("httpProxyTimeout", "http_timeout_ms", POSITIVE_MILLISECONDS, "Time for a broker to answer over HTTP."),
-        (
-            "haProxyProtocolEnabled",
-            "haproxy_protocol",
-            Flag(),
-            "A load balancer in front says in HAProxy's header whom it speaks for.",
-        ),
     ),
 )

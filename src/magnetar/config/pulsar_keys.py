@@ -17,7 +17,7 @@ from magnetar.config.key import (
     MILLISECONDS,
     MINUTE_MS,
     MINUTES,
-    PORT,
+    OPTIONAL_PORT,
     POSITIVE_MILLISECONDS,
     POSITIVE_SECONDS,
     SECOND_MS,
@@ -26,11 +26,28 @@ from magnetar.config.key import (
     Key,
     rows,
 )
+from magnetar.config.metadata import FORMAT_LEVEL_FIRST, FORMAT_LEVEL_NEWEST
 from magnetar.config.values import Flag, IntervalOfRate, MetadataUrl, OneOf, Password, Text, Whole
 
+_RECORD_COMPRESSION: Final = OneOf(tuple((word, word) for word in ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")))
+
 PULSAR_KEYS: Final[tuple[Key, ...]] = (
-    Key("brokerServicePort", "broker", "port", PORT, "Port of the binary protocol; 0 picks a free one.", "--port"),
-    Key("webServicePort", "broker", "http_port", PORT, "Port of admin REST; 0 picks a free one.", "--http-port"),
+    Key(
+        "brokerServicePort",
+        "broker",
+        "port",
+        OPTIONAL_PORT,
+        "Port of the binary protocol; 0 picks a free one, -1: TLS only.",
+        "--port",
+    ),
+    Key(
+        "webServicePort",
+        "broker",
+        "http_port",
+        OPTIONAL_PORT,
+        "Port of admin REST; 0 picks a free one, -1: TLS only.",
+        "--http-port",
+    ),
     Key("bindAddress", "broker", "bind_address", Text(255), "Address to listen on.", "--bind"),
     Key(
         "broker.shared_spread",
@@ -237,6 +254,30 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
             "A cursor's ledger of this age is ended.",
         ),
         (
+            "managedLedgerInfoCompressionType",
+            "ledger_record_compression",
+            _RECORD_COMPRESSION,
+            "How the records of topics are compressed, from format level 2 on.",
+        ),
+        (
+            "managedLedgerInfoCompressionThresholdInBytes",
+            "ledger_record_compressed_from_bytes",
+            Whole(0, 2**31 - 1),
+            "Records of topics that are smaller stay as they are.",
+        ),
+        (
+            "managedCursorInfoCompressionType",
+            "cursor_record_compression",
+            _RECORD_COMPRESSION,
+            "How the records of subscriptions are compressed, from format level 2 on.",
+        ),
+        (
+            "managedCursorInfoCompressionThresholdInBytes",
+            "cursor_record_compressed_from_bytes",
+            Whole(0, 2**31 - 1),
+            "Records of subscriptions that are smaller stay as they are.",
+        ),
+        (
             "defaultRetentionTimeInMinutes",
             "retention_ms",
             Whole(-1, 2**31 - 1, factor=MINUTE_MS),
@@ -278,6 +319,12 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
             "cache_expiry_ms",
             POSITIVE_SECONDS,
             "A cached record is read anew after it.",
+        ),
+        (
+            "metadata.format_level_max",
+            "format_level_max",
+            Whole(FORMAT_LEVEL_FIRST, FORMAT_LEVEL_NEWEST),
+            "Formats above this level are neither announced nor written; a cluster that writes them is not joined.",
         ),
     ),
     *rows(

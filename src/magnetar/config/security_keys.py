@@ -6,10 +6,9 @@ Decides.
 
 from typing import Final
 
-from magnetar.config.key import Key, rows
+from magnetar.config.key import OPTIONAL_PORT, Key, rows
 from magnetar.config.values import Flag, Text, TextList, Whole
 
-_OPTIONAL_PORT: Final = Whole(-1, 65_535)
 _ROLE: Final = Text(255)
 
 SECURITY_KEYS: Final[tuple[Key, ...]] = (
@@ -82,8 +81,20 @@ SECURITY_KEYS: Final[tuple[Key, ...]] = (
             Flag(),
             "A broker's certificate must be for the name that was called.",
         ),
-        ("brokerServicePortTls", "tls_port", _OPTIONAL_PORT, "Port of the binary protocol over TLS; -1: none."),
-        ("webServicePortTls", "https_port", _OPTIONAL_PORT, "Port of admin REST over TLS; -1: none."),
+        (
+            "haProxyProtocolEnabled",
+            "haproxy_protocol",
+            Flag(),
+            "Load balancers in front say in HAProxy's header whom they speak for.",
+        ),
+        (
+            "security.haproxy_trusted",
+            "haproxy_trusted",
+            TextList(1_000),
+            "Addresses and networks of load balancers whose HAProxy headers are believed.",
+        ),
+        ("brokerServicePortTls", "tls_port", OPTIONAL_PORT, "Port of the binary protocol over TLS; -1: none."),
+        ("webServicePortTls", "https_port", OPTIONAL_PORT, "Port of admin REST over TLS; -1: none."),
         ("tlsCertificateFilePath", "tls_certificate_file", Text(), "Certificate of this broker, PEM."),
         ("tlsKeyFilePath", "tls_key_file", Text(), "Private key of that certificate, PEM."),
         ("tlsTrustCertsFilePath", "tls_trust_file", Text(), "Authorities whose client certificates are believed, PEM."),

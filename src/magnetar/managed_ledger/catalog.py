@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from magnetar.errors import BadVersion, MetadataError, NoRecord, OutcomeUnknown
+from magnetar.managed_ledger.record_packing import PLAIN, RecordPacking
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 from magnetar.names import decode_name, encode_name
 
@@ -28,10 +29,14 @@ class Versioned(NamedTuple):
 class GuardedRecord:
     """One record and the version in which we know it."""
 
-    __slots__ = ("_path", "_store", "_unsure", "version")
+    __slots__ = ("_pack", "_path", "_store", "_unsure", "version")
 
-    def __init__(self, store: MetadataStore, path: str, version: int = MUST_NOT_EXIST) -> None:
+    def __init__(
+        self, store: MetadataStore, path: str, version: int = MUST_NOT_EXIST, *, pack: Callable[[bytes], bytes] = bytes
+    ) -> None:
         self._store = store
+        # From a plain record to the form in which it is stored.
+        self._pack = pack
         self._path = path
         # Values that may stand one version on although no answer came: it was lost, or no one waited for it any more.
         self._unsure: list[bytes] = []
@@ -49,6 +54,7 @@ class GuardedRecord:
 
     async def write(self, value: bytes) -> None:
         """Replace the known version. BadVersion when another owner has written; OutcomeUnknown when no one can say."""
+        value = self._pack(value)
         for _ in range(_TRIES_MAX):
             doubtful = self._unsure
             self._unsure = [*doubtful, value]
@@ -95,20 +101,22 @@ class GuardedRecord:
 
 
 class Catalog:
-    __slots__ = ("_path", "_store", "name", "record")
+    __slots__ = ("_packing", "_path", "_store", "name", "record")
 
-    def __init__(self, store: MetadataStore, name: str) -> None:
+    def __init__(self, store: MetadataStore, name: str, packing: RecordPacking = PLAIN) -> None:
         self.name = name
         self._store = store
+        self._packing = packing
         self._path = f"{ROOT}/{name}"
-        self.record = GuardedRecord(store, self._path)
+        self.record = GuardedRecord(store, self._path, pack=packing.pack_ledger_record)
 
     def watch(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Tell of changes of the log's own record; returns the call that ends it."""
         return self._store.watch(self._path, lambda change: listener() if change.path == self._path else None)
 
     def cursor(self, cursor_name: str) -> GuardedRecord:
-        return GuardedRecord(self._store, f"{self._path}/{encode_name(cursor_name)}")
+        path = f"{self._path}/{encode_name(cursor_name)}"
+        return GuardedRecord(self._store, path, pack=self._packing.pack_cursor_record)
 
     async def cursor_names(self) -> list[str]:
         return [decode_name(name) for name in await self._store.children(self._path)]

@@ -8,10 +8,11 @@ Assembles.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from magnetar.config.managed_ledger import ManagedLedgerSettings
+from magnetar.config.metadata import FORMAT_LEVEL_FIRST
 from magnetar.errors import BadVersion, MagnetarError, ServiceNotReady
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.managed_ledger.catalog import Catalog, names_below
@@ -21,6 +22,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener, Surroundings
 from magnetar.managed_ledger.read_budget import ReadBudget
+from magnetar.managed_ledger.record_packing import RecordPacking
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger
 from magnetar.managed_ledger.side_ledgers import SideLedgers
 from magnetar.metadata.store import MetadataStore
@@ -45,8 +47,11 @@ class ManagedLedgers:
         clock: WallClock,
         tasks: Tasks,
         settings: ManagedLedgerSettings,
+        *,
+        format_level: Callable[[], int] = lambda: FORMAT_LEVEL_FIRST,
     ) -> None:
         self._store = store
+        self._packing = RecordPacking(settings, format_level)
         self._settings = settings
         self._tasks = tasks
         self.cache = EntryCache(settings.cache_bytes_max, settings.cache_eviction_share)
@@ -107,7 +112,7 @@ class ManagedLedgers:
         """Put an empty log on record; its first ledger comes with its first owner. False when there is one already."""
         if name in self._open or name in self._opening or await self.exists(name):
             return False
-        record = Catalog(self._store, name).record
+        record = self._catalog(name).record
         if await record.read() is not None:
             # What a crash left of a log of this name goes first.
             await self.delete(name)
@@ -172,7 +177,10 @@ class ManagedLedgers:
     # --- private --------------------------------------------------------------------------------
 
     def _parts(self, name: str, settings: ManagedLedgerSettings | None) -> LogParts:
-        return LogParts(self._around, Catalog(self._store, name), settings or self._settings)
+        return LogParts(self._around, self._catalog(name), settings or self._settings)
+
+    def _catalog(self, name: str) -> Catalog:
+        return Catalog(self._store, name, self._packing)
 
     def _on_ledger_closed(self, ledger: ManagedLedger) -> None:
         if self._open.get(ledger.name) is ledger:

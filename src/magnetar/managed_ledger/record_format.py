@@ -3,7 +3,7 @@
 
     0x4778 | 4 header length | header (compression type, uncompressed size) | compressed record
 
-We read every form and write the plain one, which every broker reads. docs/formats/managed_ledger.md describes both.
+Every form is read; which is written, record_packing decides. docs/formats/managed_ledger.md describes both.
 Decides.
 """
 
@@ -23,6 +23,7 @@ from magnetar.wire.proto.ml_formats_pb2 import (
     SNAPPY,
     ZLIB,
     ZSTD,
+    CompressionType,
     ManagedCursorInfo,
     ManagedLedgerInfo,
     ManagedLedgerInfoMetadata,
@@ -43,6 +44,13 @@ def decode_ledger_record(data: bytes) -> ManagedLedgerInfo:
 def decode_cursor_record(data: bytes) -> ManagedCursorInfo:
     """DamagedRecord when the bytes are not what a broker writes."""
     return _decode(data, ManagedCursorInfo())
+
+
+def compressed(data: bytes, compression: str) -> bytes:
+    """A plain record behind the header that says how it is compressed."""
+    kind = CompressionType.Value(compression)
+    header = ManagedLedgerInfoMetadata(compressionType=kind, uncompressedSize=len(data)).SerializeToString()
+    return _HEAD.pack(_MAGIC, len(header)) + header + _compress(kind, data)
 
 
 def _decode(data: bytes, message: AnyMessage) -> AnyMessage:
@@ -71,8 +79,19 @@ def _plain(data: bytes) -> bytes:
     return plain
 
 
+def _compress(compression: int, data: bytes) -> bytes:
+    if compression == ZLIB:
+        return zlib.compress(data)
+    if compression == LZ4:
+        return bytes(_library("lz4.block").compress(data, store_size=False))
+    if compression == ZSTD:
+        return bytes(_library("zstandard").ZstdCompressor().compress(data))
+    assert compression == SNAPPY, compression
+    return bytes(_library("cramjam").snappy.compress_raw(data))
+
+
 def _decompress(compression: int, data: bytes, size: int) -> bytes:
-    """The libraries are loaded when a record needs them: our own records never do."""
+    """The libraries are loaded when a record needs them."""
     if compression == NONE:
         return data
     if compression == ZLIB:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from magnetar.broker.as_client import AsClient
 from magnetar.broker.auth.authentication import Authentication
 from magnetar.broker.auth.opening import open_authentication, open_tls
+from magnetar.broker.doors import NO_PORT
 from magnetar.client.authentication import Authentication as ClientAuthentication
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.proxy import ProxySettings
@@ -31,6 +32,7 @@ from magnetar.runtime.clock import WallClock
 from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.server_tls import watch_files
 from magnetar.runtime.tasks import Tasks
+from magnetar.wire.haproxy import trusted_sources
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class Proxy:
         as_client = AsClient(security, tls=settings.tls_with_broker)
         self.client_authentication: ClientAuthentication | None = as_client.authentication
         self.broker_tls = as_client.tls
+        self.trusted_sources = trusted_sources(security.haproxy_protocol, security.haproxy_trusted)
         self._door = door
         self._security = security
         self._rules = TargetRules(settings, has_registry=brokers.has_registry)
@@ -74,12 +77,16 @@ class Proxy:
         """Listen; returns the URLs by name."""
         door = self._door
         host = door.advertised_address
-        urls = {"serviceUrl": f"pulsar://{host}:{await self._listen(door.port, None)}"}
+        urls = {}
+        if door.port >= 0:
+            urls["serviceUrl"] = f"pulsar://{host}:{await self._listen(door.port, None)}"
         if self.tls is not None:
             self._tasks.start(watch_files(self.tls, self._security.tls_reload_check_s), "watch certificates")
             if self._security.tls_port >= 0:
                 port = await self._listen(self._security.tls_port, self.tls.context)
                 urls["serviceUrlTls"] = f"pulsar+ssl://{host}:{port}"
+        if not urls:
+            raise CannotStart(NO_PORT)
         return urls
 
     async def stop(self) -> None:

@@ -16,7 +16,6 @@ from magnetar.broker.auth.authenticator import Credentials, Identity
 from magnetar.errors import BadCommand, ConnectionLost, MagnetarError, NotSupported, TooManyRequests
 from magnetar.proxy.broker_link import BrokerLink, Speaker
 from magnetar.proxy.first_frame import FirstFrame
-from magnetar.proxy.haproxy import HaproxyHeader
 from magnetar.proxy.pipe import Pipe
 from magnetar.proxy.targets import Target, parse_target
 from magnetar.runtime.tasks import Tasks
@@ -24,6 +23,7 @@ from magnetar.wire import commands
 from magnetar.wire.commands import Sender, Type
 from magnetar.wire.error_codes import codes_of
 from magnetar.wire.frame import FrameCutter, frame_bytes_max
+from magnetar.wire.haproxy import HaproxyHeader
 from magnetar.wire.hot import PING, PONG
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
@@ -47,7 +47,7 @@ class ProxySession(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks("proxy session", proxy.on_crash, tasks_max=REQUESTS_MAX)
         self._transport: asyncio.Transport | None = None
-        self._haproxy = HaproxyHeader() if proxy.settings.haproxy_protocol else None
+        self._haproxy: HaproxyHeader | None = None
         self._first = FirstFrame(proxy.settings.handshake_bytes_max)
         self._cutter: FrameCutter | None = None
         self._speaker: Speaker | None = None
@@ -68,6 +68,8 @@ class ProxySession(asyncio.Protocol):
         found = transport.get_extra_info("peername")
         self.address = found[0] if isinstance(found, tuple) else ""
         self.peer = f"{found[0]}:{found[1]}" if isinstance(found, tuple) else str(found)
+        if self.proxy.trusted_sources is not None and self.proxy.trusted_sources.has(self.address):
+            self._haproxy = HaproxyHeader()
         if not self.proxy.admit(self):
             self._transport.abort()
             return

@@ -76,7 +76,7 @@ async def _open_bookie(
     listing = Listing(
         store,
         storage.bookie,
-        encode_listing((Endpoint(BOOKIE_ENDPOINT, LOOPBACK, ports.port, BOOKIE_PROTOCOL),)),
+        encode_listing((Endpoint(BOOKIE_ENDPOINT, LOOPBACK, ports.port, BOOKIE_PROTOCOL),), {}),
         lambda: storage.is_read_only,
         tasks,
         check_interval_ms=ports.registration_check_interval_ms,

@@ -19,6 +19,7 @@ from magnetar.config.load import Settings
 from magnetar.errors import StorageFailed
 from magnetar.ledger.catalog import LedgerCatalog
 from magnetar.metadata.embedded import EmbeddedStore
+from magnetar.metadata.format_level import FormatLevel
 from magnetar.metadata.store import SessionEvent
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
@@ -31,6 +32,7 @@ class Ground(NamedTuple):
     store: EmbeddedStore
     storage: BookieStorage
     tasks: Tasks
+    format_level: FormatLevel
 
 
 async def open_ground(
@@ -50,6 +52,8 @@ async def open_ground(
     store = await EmbeddedStore.open(disk, "metadata", clock=clock, settings=settings.metadata)
     opened.push_async_callback(store.close)
     store.watch_session(lambda event: _end_with_session(event, on_failed))
+    format_level = FormatLevel(store, settings.metadata.format_level_max)
+    await format_level.check()
     catalog = LedgerCatalog(store, random, settings.ledger)
     await catalog.prepare()
     storage = await BookieStorage.open(
@@ -64,7 +68,7 @@ async def open_ground(
     opened.push_async_callback(storage.close)
     tasks = Tasks("standalone", lambda _, error: on_failed(error))
     opened.push_async_callback(tasks.close)
-    return Ground(store, storage, tasks)
+    return Ground(store, storage, tasks, format_level)
 
 
 async def _existing(catalog: LedgerCatalog) -> list[int]:

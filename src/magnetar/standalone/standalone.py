@@ -6,17 +6,16 @@ parts make a cluster of many processes; here they are joined by plain calls.
 Assembles.
 """
 
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from random import Random
 
-from magnetar.admin.server import AdminServer, take_port
+from magnetar.admin.server import AdminServer, WebPorts, take_ports
 from magnetar.bookie.bookie_metrics import Limits, describe
 from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.broker import Broker
+from magnetar.broker.ownership.level_keeper import LevelKeeper
 from magnetar.config.bookie import BookieSettings
 from magnetar.config.load import Settings
 from magnetar.errors import BookieUnavailable
@@ -24,6 +23,7 @@ from magnetar.ledger.channel import BookieChannel
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.placement import RandomPlacement
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
+from magnetar.metadata.format_level import Announced, FormatLevel
 from magnetar.metadata.measured import measured_store
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
@@ -50,7 +50,7 @@ class Standalone:
         self.storage = storage
         self._closing = closing
         self.admin: AdminServer | None = None
-        self._listener: socket.socket | None = None
+        self._ports: WebPorts | None = None
         # Where storage and metadata are served to other processes, where that was asked for.
         self.doors = doors
 
@@ -68,12 +68,10 @@ class Standalone:
         doors: DoorPorts = NO_DOORS,
     ) -> "Standalone":
         """With metrics there is an HTTP server as well; without, the broker serves its clients alone."""
-        listener = None
+        ports = None
         async with AsyncExitStack() as opened:
             if metrics is not None:
-                listener = take_port(settings.broker)
-                opened.callback(listener.close)
-                settings = replace(settings, broker=replace(settings.broker, http_port=listener.getsockname()[1]))
+                ports, settings = opened.enter_context(take_ports(settings))
             ground = await open_ground(
                 opened, disk, settings, clock=clock, random=random, on_failed=on_failed, index_factory=index_factory
             )
@@ -90,7 +88,12 @@ class Standalone:
             )
             if metrics is not None:
                 _describe_bookie(metrics, storage, settings.bookie)
-            managed_ledgers = ManagedLedgers(measured, ledgers, clock, tasks, settings.managed_ledger)
+            level = ground.format_level
+            keeper = LevelKeeper(level, _alone(level), lambda: True, lambda: settings.balance.format_level_delay_ms)
+            tasks.start(keeper.run(), "format level keeper")
+            managed_ledgers = ManagedLedgers(
+                measured, ledgers, clock, tasks, settings.managed_ledger, format_level=lambda: level.current
+            )
             broker = Broker(
                 settings.broker, measured, managed_ledgers, clock, lambda _, error: on_failed(error), settings.security
             )
@@ -98,23 +101,23 @@ class Standalone:
             standalone = cls(broker, store, storage, opened.pop_all(), urls)
             if metrics is not None:
                 standalone.admin = AdminServer(broker, measured, broker.policies, clock, metrics, settings.admin, tasks)
-                standalone._listener = listener
+                standalone._ports = ports
             return standalone
 
     async def start(self, *, listens: bool = True) -> str:
         """Serve clients; returns the service URL. Without listening they come through `broker.new_connection`."""
         url = await self.broker.start(listens=listens)
         self._closing.push_async_callback(self.broker.stop)
-        if self.admin is not None and self._listener is not None:
-            self.admin.start(self._listener)
+        if self.admin is not None and self._ports is not None:
+            self.admin.start(self._ports)
             self._closing.push_async_callback(self.admin.stop)
         return url
 
     @property
     def web_url(self) -> str:
         """Where HTTP is served, if it is."""
-        settings = self.broker.settings
-        return f"http://{settings.advertised_address}:{settings.http_port}"
+        own = self.broker.ownership.own
+        return "" if own is None else own.web_url or own.web_url_tls
 
     async def stop(self) -> None:
         """Clients first, then everything that they wait for, down to the disk."""
@@ -136,6 +139,15 @@ def _describe_bookie(metrics: Metrics, storage: BookieStorage, settings: BookieS
         reads=settings.reads_max,
     )
     describe(metrics, storage, _NoServer(), limits)
+
+
+def _alone(level: FormatLevel) -> Announced:
+    """The one member of this cluster can read what it can read."""
+
+    async def announced() -> Mapping[str, int]:
+        return {"standalone": level.highest}
+
+    return announced
 
 
 def _only(channel: BookieChannel) -> Callable[[str], BookieChannel]:

@@ -19,7 +19,7 @@ SHARED = Ports(6650, 8080)
 
 
 def test_a_charge_reads_as_it_was_written() -> None:
-    charge = Charge("worker-1", "broker", SHARED, Ports(1, 2, 3, 4), "pulsar://a:6650", "http://a:8080")
+    charge = Charge("worker-1", "broker", SHARED, Ports(1, 2, 3, 4))
     assert decode_charge(encode_charge(charge)) == charge
 
 
@@ -58,7 +58,7 @@ def test_ports_that_cannot_be_read_are_chosen_anew(value: bytes) -> None:
 
 def test_a_worker_has_tls_where_all_have_it() -> None:
     own = Ports(1, 2, 3, 4)
-    plain = Charge("", "broker", SHARED, SHARED, "", "")
+    plain = Charge("", "broker", SHARED, SHARED)
     assert _charged(plain, 1, own).own == Ports(1, 2, -1, -1)
     assert _charged(plain._replace(shared=Ports(6650, 8080, 6651, 8443)), 2, own).own == own
 

@@ -121,7 +121,7 @@ def test_a_bookies_file_names_its_metadata_but_not_for_others() -> None:
     [
         (
             "# x\nbrokerServicePort=70000",
-            "'70000' cannot be used (broker.conf, line 2): allowed is a whole number between 0 and 65535",
+            "'70000' cannot be used (broker.conf, line 2): allowed is a whole number between -1 and 65535",
         ),
         (
             "allowAutoTopicCreationType=sometimes",
@@ -144,7 +144,7 @@ def test_bad_values_elsewhere_name_their_place() -> None:
     with pytest.raises(BadSetting, match="environment variable MAGNETAR_BROKER_SERVICE_PORT"):
         load_settings(environ={"MAGNETAR_BROKER_SERVICE_PORT": "x"})
     with pytest.raises(BadSetting, match="flag --port"):
-        load_settings(flags={"--port": "-1"})
+        load_settings(flags={"--port": "-2"})
     with pytest.raises(BadSetting, match="--prot is no setting"):
         load_settings(flags={"--prot": "1"})
     with pytest.raises(BadSetting, match="nearest known one is brokerServicePort"):

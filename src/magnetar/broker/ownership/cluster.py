@@ -17,6 +17,7 @@ from magnetar.broker.ownership.bundles import Bundle
 from magnetar.broker.ownership.cluster_ownership import ClusterOwnership
 from magnetar.broker.ownership.dynamic_settings import DynamicSettings
 from magnetar.broker.ownership.handovers import Handovers
+from magnetar.broker.ownership.level_keeper import LevelKeeper, announced_in
 from magnetar.broker.ownership.load_data import BrokerLoad
 from magnetar.broker.ownership.load_reports import LoadReports
 from magnetar.broker.ownership.membership import LEADER_PATH, Membership
@@ -29,6 +30,7 @@ from magnetar.config.balance import BalanceSettings
 from magnetar.config.metadata import MetadataSettings
 from magnetar.errors import BadSetting, MagnetarError, ServiceNotReady
 from magnetar.metadata.coordination import Coordination
+from magnetar.metadata.format_level import FormatLevel
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.host import HostReading, read_host
@@ -48,6 +50,8 @@ class Clustering(NamedTuple):
     # Tells this process, and its successors on the same directory, from any other at its address.
     instance: str = ""
     read_host: Callable[[], HostReading] = read_host
+    # What the process knows of the format level, where others of its parts ask for it, too.
+    format_level: FormatLevel | None = None
 
 
 class Cluster:
@@ -64,6 +68,7 @@ class Cluster:
         places: Callable[[Bundle], Awaitable[Sequence[TopicPlace]]],
     ) -> None:
         metadata = clustering.metadata
+        level = clustering.format_level or FormatLevel(store, metadata.format_level_max)
         self._clock = clock
         self._instance = clustering.instance
         self._tasks = Tasks("ownership", on_crash, tasks_max=_CLAIMS_MAX)
@@ -85,7 +90,20 @@ class Cluster:
         self.splitter = Splitter(ranges, self.ownership, places)
         self.orders = Orders(store, self._tasks, self._carry_out, clustering.settings.unload_timeout_ms)
         self.reports = LoadReports(
-            ranges, self.ownership, self._current, clock, clustering.read_host, instance=clustering.instance
+            ranges,
+            self.ownership,
+            self._current,
+            clock,
+            clustering.read_host,
+            instance=clustering.instance,
+            format_level=level.highest,
+        )
+        self._format_level = level
+        self.levels = LevelKeeper(
+            level,
+            lambda: announced_in(store),
+            lambda: self.membership.is_leader,
+            lambda: self.settings.format_level_delay_ms,
         )
         # Stops listening to clients for so many seconds; set by the broker.
         self.hold_clients: Callable[[float], None] = _nobody
@@ -104,7 +122,15 @@ class Cluster:
 
     async def join(self, own: Owner) -> None:
         now_ms = self._clock.now_ms()
-        await self.membership.join(BrokerLoad(own, self._instance, now_ms, now_ms, magnetar.__version__))
+        level = self._format_level
+        load = BrokerLoad(own, self._instance, now_ms, now_ms, magnetar.__version__, format_level=level.highest)
+        await self.membership.join(load)
+        try:
+            # Once more, now that whoever raises the level can see us.
+            await level.check()
+        except MagnetarError:
+            await self.membership.withdraw()
+            raise
         self.ownership.own = own
         self.handovers.start(own.broker_id)
         self.orders.start(own.broker_id)
@@ -112,6 +138,8 @@ class Cluster:
         self._tasks.start(self.stalls.run(), "stall watch")
         self._tasks.start(self.reports.run(), "load reports")
         self._tasks.start(self.balancer.run(), "load balancer")
+        self._tasks.start(level.follow(), "format level")
+        self._tasks.start(self.levels.run(), "format level keeper")
 
     async def command(self, broker_id: str, order: Order) -> None:
         """Have a broker, this one or another, do something with a bundle that it has."""

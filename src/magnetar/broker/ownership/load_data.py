@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from magnetar.broker.ownership.owner import Owner, decode_listeners, encode_listeners
+from magnetar.config.metadata import FORMAT_LEVEL_FIRST
 from magnetar.errors import DamagedRecord
+from magnetar.metadata.format_level_record import announced_level
 
 RESOURCES: Final = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
 
@@ -68,6 +70,8 @@ class BrokerLoad(NamedTuple):
     # One for each of RESOURCES.
     resources: tuple[ResourceUsage, ...] = (ResourceUsage(),) * len(RESOURCES)
     bundles: Mapping[str, BundleLoad] = {}
+    # The highest format level that it can read; those of the first release do not say.
+    format_level: int = FORMAT_LEVEL_FIRST
 
     @property
     def broker_id(self) -> str:
@@ -122,6 +126,7 @@ def encode_load(load: BrokerLoad) -> bytes:
         "loadReportType": "LocalBrokerData",
         "maxResourceUsage": max(usage.percent for usage in load.resources) / 100,
         "instance": load.instance,
+        "formatLevel": load.format_level,
     }
     return json.dumps({name: value for name, value in record.items() if value is not None}).encode()
 
@@ -144,6 +149,7 @@ def decode_load(value: bytes) -> BrokerLoad:
             str(record.get("brokerVersionString") or ""),
             tuple(_decoded_usage(record.get(name)) for name in RESOURCES),
             {name: _decoded_bundle(bundle) for name, bundle in (record.get("lastStats") or {}).items()},
+            announced_level(record.get("formatLevel")),
         )
     except (ValueError, TypeError, AttributeError) as error:
         raise DamagedRecord(f"The record of a broker cannot be read: {value[:100]!r}") from error

@@ -35,6 +35,7 @@ class LoadReports:
         read_host: Callable[[], HostReading],
         *,
         instance: str,
+        format_level: int,
     ) -> None:
         self._ranges = ranges
         self._ownership = ownership
@@ -42,6 +43,7 @@ class LoadReports:
         self._clock = clock
         self._read_host = read_host
         self._instance = instance
+        self._format_level = format_level
         self._started_ms = clock.now_ms()
         # The counters of every topic that is served here; set by the broker.
         self.counts: Callable[[], Sequence[TopicCounts]] = tuple
@@ -83,6 +85,7 @@ class LoadReports:
             magnetar.__version__,
             self.usage.look(self._read_host(), now_s),
             by_bundle(topics, self._ownership.held(), find),
+            self._format_level,
         )
         return self.latest
 

@@ -66,7 +66,8 @@ class Membership:
                 f"Another broker of this cluster is registered as {load.broker_id}: stop it, or give this one an "
                 "address of its own with advertisedAddress or --http-port"
             ) from None
-        leader = json.dumps({"brokerId": load.broker_id, "serviceUrl": load.owner.web_url}).encode()
+        url = load.owner.web_url or load.owner.web_url_tls
+        leader = json.dumps({"brokerId": load.broker_id, "serviceUrl": url}).encode()
         self._candidature = self._coordination.candidate(LEADER_PATH, leader)
         await self._candidature.settled()
 

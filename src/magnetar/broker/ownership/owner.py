@@ -7,9 +7,17 @@ Decides.
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from magnetar.errors import BadSetting, DamagedRecord
+
+_LISTENER_KEYS: Final = ("brokerServiceUrl", "brokerServiceUrlTls", "brokerHttpUrl", "brokerHttpsUrl")
+_SCHEMES: Final = {
+    "pulsar": "service_url",
+    "pulsar+ssl": "service_url_tls",
+    "http": "web_url",
+    "https": "web_url_tls",
+}
 
 
 class Listener(NamedTuple):
@@ -17,6 +25,17 @@ class Listener(NamedTuple):
 
     service_url: str = ""
     service_url_tls: str = ""
+    web_url: str = ""
+    web_url_tls: str = ""
+
+
+class BindAddress(NamedTuple):
+    """One more address to listen at, and the listener whose clients come in there."""
+
+    listener: str
+    host: str
+    port: int
+    is_tls: bool
 
 
 class Owner(NamedTuple):
@@ -38,7 +57,12 @@ class Owner(NamedTuple):
             return self
         for name, found in self.listeners:
             if name == listener:
-                return self._replace(service_url=found.service_url, service_url_tls=found.service_url_tls)
+                return self._replace(
+                    service_url=found.service_url,
+                    service_url_tls=found.service_url_tls,
+                    web_url=found.web_url or self.web_url,
+                    web_url_tls=found.web_url_tls or self.web_url_tls,
+                )
         return None
 
 
@@ -79,37 +103,48 @@ def decode_owner(value: bytes) -> Owner:
 
 def encode_listeners(owner: Owner) -> dict[str, Any]:
     return {
-        name: {
-            key: url
-            for key, url in (
-                ("brokerServiceUrl", found.service_url),
-                ("brokerServiceUrlTls", found.service_url_tls),
-            )
-            if url
-        }
+        name: {key: url for key, url in zip(_LISTENER_KEYS, found, strict=True) if url}
         for name, found in owner.listeners
     }
 
 
 def decode_listeners(data: Mapping[str, Any] | None) -> tuple[tuple[str, Listener], ...]:
     return tuple(
-        (name, Listener(found.get("brokerServiceUrl") or "", found.get("brokerServiceUrlTls") or ""))
-        for name, found in (data or {}).items()
+        (name, Listener(*(found.get(key) or "" for key in _LISTENER_KEYS))) for name, found in (data or {}).items()
     )
 
 
 def parse_listeners(text: str) -> tuple[tuple[str, Listener], ...]:
     """From `internal:pulsar://a:6650,external:pulsar+ssl://b:6651`. BadSetting says what is wrong."""
     found: dict[str, Listener] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, url = part.partition(":")
-        scheme, separator, place = url.partition("://")
-        host, colon, port = place.rpartition(":")
-        if not (name and separator and host and colon and port.isdecimal()) or scheme not in ("pulsar", "pulsar+ssl"):
+    for part in _parts(text):
+        name, scheme, host, port = _split(part)
+        if scheme not in _SCHEMES or not host or port is None:
             raise BadSetting(f"advertisedListeners: {part!r} is no listener: write name:pulsar://HOST:PORT")
-        present = found.get(name, Listener())
-        if scheme == "pulsar":
-            found[name] = present._replace(service_url=url)
-        else:
-            found[name] = present._replace(service_url_tls=url)
+        url = part.partition(":")[2]
+        found[name] = found.get(name, Listener())._replace(**{_SCHEMES[scheme]: url})
     return tuple(found.items())
+
+
+def parse_bind_addresses(text: str) -> tuple[BindAddress, ...]:
+    """From `internal:pulsar://0.0.0.0:6652,external:pulsar+ssl://[::]:6653`. BadSetting says what is wrong."""
+    found = []
+    for part in _parts(text):
+        name, scheme, host, port = _split(part)
+        if scheme not in ("pulsar", "pulsar+ssl") or not host or port is None:
+            raise BadSetting(f"bindAddresses: {part!r} is no address: write listener:pulsar://HOST:PORT")
+        found.append(BindAddress(name, host.strip("[]"), port, scheme == "pulsar+ssl"))
+    return tuple(found)
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _split(part: str) -> tuple[str, str, str, int | None]:
+    """Name, scheme, host and port of one listener; the port is None where there is none that can be used."""
+    name, _, url = part.partition(":")
+    scheme, _, place = url.partition("://")
+    host, _, port = place.rpartition(":")
+    usable = bool(name) and port.isascii() and port.isdecimal() and int(port) < 65_536
+    return name, scheme, host, int(port) if usable else None

@@ -25,14 +25,16 @@ async def partitioned_metadata(session: Session, request: pb.CommandPartitionedT
 async def lookup(session: Session, request: pb.CommandLookupTopic) -> None:
     topic = TopicName.parse(request.topic)
     located = await session.broker.ownership.locate(
-        topic, authoritative=request.authoritative, listener=request.advertised_listener_name
+        topic,
+        authoritative=request.authoritative,
+        listener=request.advertised_listener_name or session.connection.listener,
     )
     kind = pb.CommandLookupTopicResponse.Redirect if located.is_redirect else pb.CommandLookupTopicResponse.Connect
     session.answer(
         pb.BaseCommand.LOOKUP_RESPONSE,
         pb.CommandLookupTopicResponse(
             request_id=request.request_id,
-            brokerServiceUrl=located.owner.service_url,
+            brokerServiceUrl=located.owner.service_url or None,
             brokerServiceUrlTls=located.owner.service_url_tls or None,
             authoritative=located.is_authoritative,
             response=kind,

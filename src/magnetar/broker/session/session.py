@@ -281,8 +281,10 @@ class Session:
         """A client that reads it goes there without a look-up; others look the topic up."""
         owner = self.broker.ownership.moved_to(topic.name)
         if owner is not None:
-            closing.assignedBrokerServiceUrl = owner.service_url
-            closing.assignedBrokerServiceUrlTls = owner.service_url_tls
+            if owner.service_url:
+                closing.assignedBrokerServiceUrl = owner.service_url
+            if owner.service_url_tls:
+                closing.assignedBrokerServiceUrlTls = owner.service_url_tls
 
     @staticmethod
     def leave(open_consumer: OpenConsumer) -> None:

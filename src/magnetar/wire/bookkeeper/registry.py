@@ -5,7 +5,7 @@ Bookies write here and ledger clients read; the two know each other by these rec
 Decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -26,6 +26,8 @@ BOOKIE_ENDPOINT: Final = "bookie"
 BOOKIE_PROTOCOL: Final = "bookie-rpc"
 HTTP_ENDPOINT: Final = "httpserver"
 HTTP_PROTOCOL: Final = "http"
+# The format level that a bookie of ours can read; Apache's tools show properties that they do not know.
+FORMAT_LEVEL_PROPERTY: Final = "magnetar.formatLevel"
 
 
 class Endpoint(NamedTuple):
@@ -35,9 +37,11 @@ class Endpoint(NamedTuple):
     protocol: str
 
 
-def encode_listing(endpoints: Sequence[Endpoint]) -> bytes:
+def encode_listing(endpoints: Sequence[Endpoint], properties: Mapping[str, str]) -> bytes:
     """What a bookie's record under AVAILABLE or READONLY holds."""
     info = BookieServiceInfoFormat()
+    for key, value in properties.items():
+        info.properties.add(key=key, value=value)
     for endpoint in endpoints:
         info.endpoints.add(id=endpoint.name, host=endpoint.host, port=endpoint.port, protocol=endpoint.protocol)
     return info.SerializeToString()
@@ -50,3 +54,12 @@ def decode_listing(value: bytes) -> list[Endpoint]:
     except DecodeError:
         return []
     return [Endpoint(each.id, each.host, each.port, each.protocol) for each in info.endpoints]
+
+
+def listed_property(value: bytes, key: str) -> str:
+    """What a record says under a key; empty when it says nothing."""
+    try:
+        info = BookieServiceInfoFormat.FromString(value)
+    except DecodeError:
+        return ""
+    return next((each.value for each in info.properties if each.key == key), "")

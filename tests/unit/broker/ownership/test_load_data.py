@@ -136,7 +136,7 @@ def test_owners_are_written_as_pulsar_writes_them() -> None:
         decode_owner(b"nothing")
 
 
-@pytest.mark.parametrize("text", ["x", "x:http://a:1", "x:pulsar://a", ":pulsar://a:1", "x:pulsar://:1"])
+@pytest.mark.parametrize("text", ["x", "x:ftp://a:1", "x:pulsar://a", ":pulsar://a:1", "x:pulsar://:1"])
 def test_what_is_no_listener_is_refused(text: str) -> None:
     with pytest.raises(BadSetting):
         parse_listeners(text)

@@ -11,7 +11,8 @@ from magnetar.broker.ownership.cluster import Cluster, Clustering
 from magnetar.broker.ownership.owner import Owner
 from magnetar.broker.ownership.splitting import TopicPlace
 from magnetar.config.balance import BalanceSettings
-from magnetar.config.metadata import MetadataSettings
+from magnetar.config.metadata import FORMAT_LEVEL_NEWEST, MetadataSettings
+from magnetar.metadata.format_level import FormatLevel
 from magnetar.metadata.memory import MemoryStore, MemoryTree
 from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.clock import SystemClock, WallClock
@@ -25,7 +26,13 @@ class Member:
     """One broker: what it owns, and the bundles whose topics it was told to close."""
 
     def __init__(
-        self, tree: MemoryTree, number: int, settings: BalanceSettings, clock: WallClock | None = None
+        self,
+        tree: MemoryTree,
+        number: int,
+        settings: BalanceSettings,
+        clock: WallClock | None = None,
+        *,
+        highest: int = FORMAT_LEVEL_NEWEST,
     ) -> None:
         self.store = MemoryStore(tree)
         self.ranges = BundleRanges(self.store)
@@ -34,7 +41,13 @@ class Member:
         self.topics: list[TopicName] = []
         self.own = Owner(f"pulsar://b{number}:6650", f"http://b{number}:8080")
         self.cluster = Cluster(
-            Clustering(settings, METADATA, f"instance-{number}", lambda: HostReading(1)),
+            Clustering(
+                settings,
+                METADATA,
+                f"instance-{number}",
+                lambda: HostReading(1),
+                FormatLevel(self.store, highest),
+            ),
             "test",
             self.store,
             self.ranges,

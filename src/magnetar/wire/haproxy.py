@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """HAProxy's header in front of a connection: who the client behind a load balancer is. Versions 1 and 2.
 
-Every byte of it is read before anything else, however the stream is cut; what follows is untouched.
+Every byte of it is read before anything else, however the stream is cut; what follows is untouched. A stream without
+one is left as it is: no frame of Pulsar's begins as a header does. Whose header is believed, networks say.
 Decides.
 """
 
-from ipaddress import IPv4Address, IPv6Address
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from struct import Struct
 from typing import Final
 
-from magnetar.errors import BadCommand
+from magnetar.errors import BadCommand, BadSetting
 
 _TEXT: Final = b"PROXY "
 _BINARY: Final = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -19,6 +21,37 @@ _IPV4: Final = 1
 _IPV6: Final = 2
 
 
+class TrustedSources:
+    """The addresses whose headers are believed: anybody could write one."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        try:
+            self._networks = [ip_network(text, strict=False) for text in texts]
+        except ValueError as error:
+            raise BadSetting(
+                f"security.haproxy_trusted: {error}; write addresses or networks such as 10.0.0.0/8"
+            ) from None
+
+    def has(self, host: str) -> bool:
+        try:
+            address = ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        return any(address in network for network in self._networks)
+
+
+def trusted_sources(enabled: bool, texts: Sequence[str]) -> TrustedSources | None:
+    """None where headers are not read. BadSetting when nobody's would be believed."""
+    if not enabled:
+        return None
+    if not texts:
+        raise BadSetting(
+            "haProxyProtocolEnabled=true asks for security.haproxy_trusted: the addresses or networks of the load "
+            "balancers, because anybody could name a client in such a header"
+        )
+    return TrustedSources(texts)
+
+
 class HaproxyHeader:
     """Feed chunks until it is complete; then `source` names the client and `rest` gives what follows."""
 
@@ -26,22 +59,18 @@ class HaproxyHeader:
 
     def __init__(self) -> None:
         self._held = bytearray()
-        # host:port, or empty where the load balancer speaks for itself.
+        # host:port, or empty where the load balancer speaks for itself or says nothing.
         self.source = ""
 
     def feed(self, chunk: bytes) -> bool:
-        """Whether the header is complete. BadCommand when there is none."""
+        """Whether the header is complete, or there is none. BadCommand when it cannot be read."""
         self._held += chunk
         held = bytes(self._held[: len(_BINARY)])
         if held == _BINARY:
             return self._read_binary()
         if held[: len(_TEXT)] == _TEXT:
             return self._read_text()
-        if not _BINARY.startswith(held) and not _TEXT.startswith(held[: len(_TEXT)]):
-            raise BadCommand(
-                "The connection does not begin with HAProxy's header, which haProxyProtocolEnabled asks for"
-            )
-        return False
+        return not _BINARY.startswith(held) and not _TEXT.startswith(held[: len(_TEXT)])
 
     def rest(self) -> bytes:
         rest = bytes(self._held)

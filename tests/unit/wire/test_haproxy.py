@@ -3,8 +3,8 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-from magnetar.errors import BadCommand
-from magnetar.proxy.haproxy import HaproxyHeader
+from magnetar.errors import BadCommand, BadSetting
+from magnetar.wire.haproxy import HaproxyHeader, TrustedSources, trusted_sources
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 
@@ -43,7 +43,6 @@ def test_cut_at_every_byte_no_byte_is_lost_or_doubled(header: bytes, source: str
 @pytest.mark.parametrize(
     "stream",
     [
-        b"\x00\x00\x00\x09",
         b"PROXY TCP4 nowhere 192.0.2.8 1 2\r\n",
         b"PROXY TCP4 192.0.2.7 192.0.2.8 x 2\r\n",
         b"PROXY HTTP\r\n",
@@ -54,3 +53,27 @@ def test_cut_at_every_byte_no_byte_is_lost_or_doubled(header: bytes, source: str
 def test_what_is_not_a_header_is_refused(stream: bytes) -> None:
     with pytest.raises(BadCommand):
         HaproxyHeader().feed(stream)
+
+
+@pytest.mark.parametrize("stream", [b"\x00\x00\x00\x09", b"PROXIMITY", b"\r\n\r\nGET"])
+def test_a_stream_without_a_header_is_left_as_it_is(stream: bytes) -> None:
+    for cut in range(len(stream)):
+        read = HaproxyHeader()
+        if not read.feed(stream[:cut]):
+            assert read.feed(stream[cut:])
+            assert read.rest() == stream
+        else:
+            assert read.rest() == stream[:cut]
+        assert read.source == ""
+
+
+@pytest.mark.feature("B-30")
+def test_only_named_addresses_are_believed() -> None:
+    trusted = TrustedSources(("10.0.0.0/8", "192.0.2.7", "2001:db8::/32"))
+    assert all(trusted.has(host) for host in ("10.1.2.3", "192.0.2.7", "2001:db8::1", "2001:db8::1%eth0"))
+    assert not any(trusted.has(host) for host in ("11.0.0.1", "192.0.2.8", "::1", "?", ""))
+    with pytest.raises(BadSetting, match="haproxy_trusted"):
+        TrustedSources(("everybody",))
+    with pytest.raises(BadSetting, match=r"asks for security\.haproxy_trusted"):
+        trusted_sources(True, ())
+    assert trusted_sources(False, ()) is None
