@@ -7,14 +7,13 @@ good.
 Carries.
 """
 
-import asyncio
 from collections.abc import Callable
 
 from magnetar.config.metadata import MetadataSettings
 from magnetar.errors import SessionLost, StorageFailed
 from magnetar.metadata.durable_tree import PROCESS_BOUND, DurableTree
+from magnetar.metadata.loop_watches import loop_watches
 from magnetar.metadata.store import Change, MetadataStore, Record, SessionEvent, Stored
-from magnetar.metadata.watches import Watches
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 
@@ -23,17 +22,11 @@ class EmbeddedStore(MetadataStore):
     """Open with `await EmbeddedStore.open(...)`, or share a tree with `await EmbeddedStore.join(tree, ...)`."""
 
     def __init__(self, tree: DurableTree, session: int, settings: MetadataSettings, *, owns_tree: bool) -> None:
-        loop = asyncio.get_running_loop()
         self._tree = tree
         self._session = session
         self._owns_tree = owns_tree
         self._closed = False
-        self._watches = Watches(
-            loop.call_soon,
-            lambda error: loop.call_exception_handler({"message": "a metadata watch failed", "exception": error}),
-            watches_max=settings.watches_max,
-            path_bytes_max=settings.path_bytes_max,
-        )
+        self._watches = loop_watches(settings)
         self._unwatch_changes = tree.watch_changes(self._watches.on_changes)
         self._unwatch_failure = tree.watch_failure(self._on_failure)
 

@@ -32,9 +32,9 @@ from magnetar.metadata.access import store_access
 from magnetar.metadata.etcd_client import EtcdClient, parse_servers
 from magnetar.metadata.etcd_format import Held, Keys
 from magnetar.metadata.etcd_lease import EtcdLease
+from magnetar.metadata.loop_watches import loop_watches
 from magnetar.metadata.paths import ROOT, check_path, lineage, parent_of
-from magnetar.metadata.store import MUST_NOT_EXIST, Change, ChangeKind, MetadataStore, Record, SessionEvent, Stored
-from magnetar.metadata.watches import Watches
+from magnetar.metadata.store import MUST_NOT_EXIST, Change, MetadataStore, Record, SessionEvent, Stored
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 
@@ -49,19 +49,13 @@ class EtcdStore(MetadataStore):
     """Open with `await EtcdStore.open(servers, clock)`, where servers is `http://host:2379,host:2379/chroot`."""
 
     def __init__(self, servers: str, clock: WallClock, settings: MetadataSettings) -> None:
-        loop = asyncio.get_running_loop()
         hosts, chroot = parse_servers(servers)
         self._settings = settings
         self._clock = clock
         self._keys = Keys(chroot)
         self._client = EtcdClient(hosts, settings.operation_timeout_ms, store_access(settings))
         self._lease = EtcdLease(self._client, settings, self._on_session)
-        self._watches = Watches(
-            loop.call_soon,
-            lambda error: loop.call_exception_handler({"message": "a metadata watch failed", "exception": error}),
-            watches_max=settings.watches_max,
-            path_bytes_max=settings.path_bytes_max,
-        )
+        self._watches = loop_watches(settings)
         self._tasks = Tasks("etcd store", self._on_crash)
         self._watching = False
         self._revision = 0
@@ -281,8 +275,7 @@ class EtcdStore(MetadataStore):
     async def _begin_again(self, compacted: int) -> int:
         """etcd has forgotten changes that we had not heard of: everything may have changed."""
         answer = await self._transact([], [])
-        for prefix in self._watches.prefixes():
-            self._watches.on_changes((Change(ChangeKind.MODIFIED, prefix), Change(ChangeKind.CHILDREN_CHANGED, prefix)))
+        self._watches.on_gap()
         return max(compacted, form.revision_of(answer)) + 1
 
     def _on_session(self, event: SessionEvent) -> None:

@@ -24,6 +24,7 @@ from magnetar.errors import (
     ValueTooLarge,
 )
 from magnetar.metadata.access import store_access
+from magnetar.metadata.loop_watches import loop_watches
 from magnetar.metadata.paths import check_path
 from magnetar.metadata.remote_protocol import (
     NEW_SESSION,
@@ -45,8 +46,7 @@ from magnetar.metadata.remote_protocol import (
     encode_path,
     encode_put,
 )
-from magnetar.metadata.store import Change, ChangeKind, MetadataStore, Record, SessionEvent, Stored
-from magnetar.metadata.watches import Watches
+from magnetar.metadata.store import Change, MetadataStore, Record, SessionEvent, Stored
 from magnetar.runtime.tasks import Tasks
 
 # Parts of the session's timeout: how often the server hears of us, and how long we wait to hear from it.
@@ -149,24 +149,21 @@ class RemoteStore(MetadataStore):
     """Open with `await RemoteStore.open(host, port)`."""
 
     def __init__(self, host: str, port: int, settings: MetadataSettings) -> None:
-        loop = asyncio.get_running_loop()
         self._host = host
         self._port = port
-        self._context = store_access(settings).context()
         self._settings = settings
-        self._loop = loop
-        self._watches = Watches(
-            loop.call_soon,
-            lambda error: loop.call_exception_handler({"message": "a metadata watch failed", "exception": error}),
-            watches_max=settings.watches_max,
-            path_bytes_max=settings.path_bytes_max,
+        self._context = store_access(settings).context()
+        self._loop = asyncio.get_running_loop()
+        self._watches = loop_watches(
+            settings,
+            on_first=lambda prefix: self._ask(prefix, wanted=True),
+            on_last=lambda prefix: self._ask(prefix, wanted=False),
         )
         self._tasks = Tasks(f"metadata {host}:{port}", self._on_crash, tasks_max=2)
         self._link: _Link | None = None
         self._session = Welcome(0, NEW_SESSION, settings.session_timeout_ms)
         self._lost = False
         self._closed = False
-        self._prefixes: dict[str, int] = {}
 
     @classmethod
     async def open(cls, host: str, port: int, settings: MetadataSettings | None = None) -> "RemoteStore":
@@ -211,20 +208,7 @@ class RemoteStore(MetadataStore):
         return decode_names(await self._request(Kind.CHILDREN, encode_path(path), writes=False))
 
     def watch(self, prefix: str, listener: Callable[[Change], None]) -> Callable[[], None]:
-        end = self._watches.add(prefix, listener)
-        self._prefixes[prefix] = self._prefixes.get(prefix, 0) + 1
-        if self._prefixes[prefix] == 1 and self._link is not None:
-            self._link.watch(prefix, wanted=True)
-        ended = False
-
-        def unwatch() -> None:
-            nonlocal ended
-            if not ended:
-                ended = True
-                end()
-                self._unwatch(prefix)
-
-        return unwatch
+        return self._watches.add(prefix, listener)
 
     def watch_session(self, listener: Callable[[SessionEvent], None]) -> Callable[[], None]:
         return self._watches.add_session(listener)
@@ -268,7 +252,9 @@ class RemoteStore(MetadataStore):
         """One connection with a session on it: the former one, or if that has ended, a new one."""
         link = _Link(self._settings, self._watches.on_changes)
         name = self._host if self._context is not None else None
-        await self._loop.create_connection(lambda: link, self._host, self._port, ssl=self._context, server_hostname=name)
+        await self._loop.create_connection(
+            lambda: link, self._host, self._port, ssl=self._context, server_hostname=name
+        )
         try:
             before = self._session.session
             try:
@@ -282,7 +268,7 @@ class RemoteStore(MetadataStore):
         self._session = welcome
         self._link = link
         link.keep_alive(welcome.timeout_ms)
-        for prefix in self._prefixes:
+        for prefix in self._watches.prefixes():
             link.watch(prefix, wanted=True)
         self._on_connected(is_first=before == NEW_SESSION)
 
@@ -301,8 +287,7 @@ class RemoteStore(MetadataStore):
             self._watches.on_session(SessionEvent.REESTABLISHED)
         elif not is_first:
             self._watches.on_session(SessionEvent.RECONNECTED)
-        for prefix in self._prefixes:
-            self._watches.on_changes((Change(ChangeKind.MODIFIED, prefix), Change(ChangeKind.CHILDREN_CHANGED, prefix)))
+        self._watches.on_gap()
 
     def _on_crash(self, name: str, error: BaseException) -> None:
         """Nobody looks after the connection any more: the session cannot be kept, and its users must know."""
@@ -336,9 +321,6 @@ class RemoteStore(MetadataStore):
             link.cut()  # the next connection brings a new session
             raise
 
-    def _unwatch(self, prefix: str) -> None:
-        self._prefixes[prefix] -= 1
-        if not self._prefixes[prefix]:
-            del self._prefixes[prefix]
-            if self._link is not None:
-                self._link.watch(prefix, wanted=False)
+    def _ask(self, prefix: str, *, wanted: bool) -> None:
+        if self._link is not None:
+            self._link.watch(prefix, wanted=wanted)

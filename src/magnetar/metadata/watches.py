@@ -3,7 +3,8 @@
 
 Changes are collected and told in one later turn of the loop, each distinct change once, the last last: the teller is
 passed in, so a listener never runs inside the call that caused the change. A listener that raises is reported and
-does not keep the others from hearing.
+does not keep the others from hearing. A store that asks its server for each prefix learns which ones are wanted, and
+which no longer.
 Decides.
 """
 
@@ -12,21 +13,27 @@ from typing import TypeVar
 
 from magnetar.errors import TooManyRequests
 from magnetar.metadata.paths import check_path, lineage
-from magnetar.metadata.store import Change, SessionEvent
+from magnetar.metadata.store import Change, ChangeKind, SessionEvent
 
 ChangeListener = Callable[[Change], None]
 SessionListener = Callable[[SessionEvent], None]
+PrefixListener = Callable[[str], None]
 T = TypeVar("T")
 
 
 class Watches:
-    """Listeners of one session. `later` runs a call soon on the loop; `report` takes what a listener raised."""
+    """Listeners of one session. `later` runs a call soon on the loop; `report` takes what a listener raised.
+
+    `on_first` is told of a prefix with its first listener, `on_last` when the last one has ended.
+    """
 
     __slots__ = (
         "_by_prefix",
         "_count",
         "_events",
         "_later",
+        "_on_first",
+        "_on_last",
         "_path_bytes_max",
         "_report",
         "_scheduled",
@@ -42,9 +49,13 @@ class Watches:
         *,
         watches_max: int,
         path_bytes_max: int,
+        on_first: PrefixListener | None = None,
+        on_last: PrefixListener | None = None,
     ) -> None:
         self._later = later
         self._report = report
+        self._on_first = on_first
+        self._on_last = on_last
         self._watches_max = watches_max
         self._path_bytes_max = path_bytes_max
         self._by_prefix: dict[str, list[ChangeListener]] = {}
@@ -57,8 +68,19 @@ class Watches:
     def add(self, prefix: str, listener: ChangeListener) -> Callable[[], None]:
         check_path(prefix, self._path_bytes_max)
         self._count_one()
-        self._by_prefix.setdefault(prefix, []).append(listener)
-        return lambda: self._end(prefix, listener)
+        listeners = self._by_prefix.setdefault(prefix, [])
+        listeners.append(listener)
+        if len(listeners) == 1 and self._on_first is not None:
+            self._on_first(prefix)
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                self._end(prefix, listener)
+
+        return end
 
     def add_session(self, listener: SessionListener) -> Callable[[], None]:
         self._count_one()
@@ -80,6 +102,11 @@ class Watches:
                 # A repeated change moves to the end, so that the last one told is the last that happened.
                 self._untold.pop(change, None)
                 self._keep(change)
+
+    def on_gap(self) -> None:
+        """Changes were missed: every watched prefix may have changed, and is told so."""
+        for prefix in self._by_prefix:
+            self.on_changes((Change(ChangeKind.MODIFIED, prefix), Change(ChangeKind.CHILDREN_CHANGED, prefix)))
 
     def on_session(self, event: SessionEvent) -> None:
         """Session events keep their place among the changes and are never merged."""
@@ -136,6 +163,8 @@ class Watches:
         self._count -= 1
         if not listeners:
             del self._by_prefix[prefix]
+            if self._on_last is not None:
+                self._on_last(prefix)
 
     def _end_session(self, listener: SessionListener) -> None:
         if listener in self._session_listeners:

@@ -28,6 +28,7 @@ from magnetar.errors import (
     ValueTooLarge,
 )
 from magnetar.metadata.access import store_access
+from magnetar.metadata.loop_watches import loop_watches
 from magnetar.metadata.paths import check_path, parent_of
 from magnetar.metadata.store import (
     MUST_NOT_EXIST,
@@ -38,7 +39,6 @@ from magnetar.metadata.store import (
     SessionEvent,
     Stored,
 )
-from magnetar.metadata.watches import Watches
 from magnetar.metadata.zookeeper_client import CONNECTED, LOST, SUSPENDED, ZooKeeperClient
 
 ANY_VERSION: Final = -1
@@ -52,14 +52,8 @@ class ZooKeeperStore(MetadataStore):
     """Open with `await ZooKeeperStore.open(hosts)`, where hosts is `host:port,host:port/chroot`."""
 
     def __init__(self, hosts: str, settings: MetadataSettings) -> None:
-        loop = asyncio.get_running_loop()
         self._settings = settings
-        self._watches = Watches(
-            loop.call_soon,
-            lambda error: loop.call_exception_handler({"message": "a metadata watch failed", "exception": error}),
-            watches_max=settings.watches_max,
-            path_bytes_max=settings.path_bytes_max,
-        )
+        self._watches = loop_watches(settings, on_first=self._ask, on_last=self._no_longer_ask)
         self._client = ZooKeeperClient(
             hosts,
             session_timeout_ms=settings.session_timeout_ms,
@@ -67,7 +61,6 @@ class ZooKeeperStore(MetadataStore):
             on_state=self._on_state,
             on_change=self._on_change,
         )
-        self._prefixes: dict[str, int] = {}
         self._pending = 0
         self._pending_bytes = 0
         self._state: str | None = None
@@ -162,20 +155,7 @@ class ZooKeeperStore(MetadataStore):
             return []
 
     def watch(self, prefix: str, listener: Callable[[Change], None]) -> Callable[[], None]:
-        end = self._watches.add(prefix, listener)
-        self._prefixes[prefix] = self._prefixes.get(prefix, 0) + 1
-        if self._prefixes[prefix] == 1 and self._state == CONNECTED:
-            self._client.watch(prefix)
-        ended = False
-
-        def unwatch() -> None:
-            nonlocal ended
-            if not ended:
-                ended = True
-                end()
-                self._unwatch(prefix)
-
-        return unwatch
+        return self._watches.add(prefix, listener)
 
     def watch_session(self, listener: Callable[[SessionEvent], None]) -> Callable[[], None]:
         return self._watches.add_session(listener)
@@ -200,17 +180,15 @@ class ZooKeeperStore(MetadataStore):
             self._watches.on_session(SessionEvent.LOST)
         elif state == CONNECTED:
             self._connected_once.set()
-            for prefix in self._prefixes:
+            for prefix in self._watches.prefixes():
                 self._client.watch(prefix)
             if self._lost:
                 self._lost = False
                 self._watches.on_session(SessionEvent.REESTABLISHED)
             elif before is not None:
                 self._watches.on_session(SessionEvent.RECONNECTED)
-            for prefix in self._prefixes if before is not None else ():
-                self._watches.on_changes(
-                    (Change(ChangeKind.MODIFIED, prefix), Change(ChangeKind.CHILDREN_CHANGED, prefix))
-                )
+            if before is not None:
+                self._watches.on_gap()
 
     def _on_change(self, kind: ChangeKind, path: str) -> None:
         changes = [Change(kind, path)]
@@ -308,9 +286,10 @@ class ZooKeeperStore(MetadataStore):
                 f"{self._settings.value_bytes_max}"
             )
 
-    def _unwatch(self, prefix: str) -> None:
-        self._prefixes[prefix] -= 1
-        if not self._prefixes[prefix]:
-            del self._prefixes[prefix]
-            if self._state == CONNECTED and not self._closed:
-                self._client.unwatch(prefix)
+    def _ask(self, prefix: str) -> None:
+        if self._state == CONNECTED:
+            self._client.watch(prefix)
+
+    def _no_longer_ask(self, prefix: str) -> None:
+        if self._state == CONNECTED and not self._closed:
+            self._client.unwatch(prefix)

@@ -18,7 +18,15 @@ class Desk:
     def __init__(self, watches_max: int = 10) -> None:
         self.later: list[Callable[[], None]] = []
         self.errors: list[Exception] = []
-        self.watches = Watches(self.later.append, self.errors.append, watches_max=watches_max, path_bytes_max=100)
+        self.asked: list[str] = []
+        self.watches = Watches(
+            self.later.append,
+            self.errors.append,
+            watches_max=watches_max,
+            path_bytes_max=100,
+            on_first=lambda prefix: self.asked.append(f"+{prefix}"),
+            on_last=lambda prefix: self.asked.append(f"-{prefix}"),
+        )
 
     def run(self) -> int:
         calls, self.later[:] = list(self.later), []
@@ -103,3 +111,28 @@ def test_after_clear_nobody_is_told() -> None:
     desk.watches.clear()
     desk.run()
     assert told == []
+
+
+def test_a_prefix_is_asked_for_with_its_first_listener_and_let_go_with_its_last() -> None:
+    desk, told = Desk(), list[Change]()
+    end_first, end_second = (desk.watches.add("/a", told.append) for _ in range(2))
+    end_first()
+    end_first()
+    assert desk.asked == ["+/a"]
+    end_second()
+    assert desk.asked == ["+/a", "-/a"]
+    end_third = desk.watches.add("/a", told.append)
+    desk.watches.clear()
+    end_third()
+    assert desk.asked == ["+/a", "-/a", "+/a"]
+
+
+def test_after_a_gap_every_prefix_is_told_as_changed() -> None:
+    desk, told = Desk(), list[Change]()
+    desk.watches.add("/a", told.append)
+    desk.watches.add("/b", told.append)
+    desk.watches.on_gap()
+    desk.run()
+    assert {(change.kind, change.path) for change in told} == {
+        (kind, prefix) for kind in (ChangeKind.MODIFIED, ChangeKind.CHILDREN_CHANGED) for prefix in ("/a", "/b")
+    }
