@@ -17,11 +17,24 @@ from typing import Self
 START_LIMIT_S = 30.0
 
 
+_handed_out: set[int] = set()
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that nobody has, never given twice, and never to two workers of one run: each has its share.
+
+    Who listens there starts later, and may be killed and started again; until then only this rule keeps it free.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    share = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        # The kernel prefers ports of one parity here, which must not decide about the share.
+        if port // 2 % workers == share and port not in _handed_out:
+            _handed_out.add(port)
+            return port
 
 
 class StandaloneProcess:

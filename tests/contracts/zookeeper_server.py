@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import free_port
 from tools.zookeeper import Missing, command
 
 START_LIMIT_S = 60.0
@@ -34,9 +35,7 @@ def zookeeper_server() -> str:
 @cache
 def _started() -> str:
     directory = Path(tempfile.mkdtemp(prefix="zookeeper-"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     try:
         line = command(port, directory)
     except Missing as error:
