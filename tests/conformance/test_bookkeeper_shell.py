@@ -16,6 +16,8 @@ from magnetar.wire.bookkeeper.digest import DigestType
 from tests.cluster import Cluster
 
 ENTRIES = 60
+# Lost copies stay lost until the command under test restores them.
+UNREPAIRED = {"autoRecoveryDaemonEnabled": "false", "dataIntegrityChecking": "false"}
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,7 @@ def written(metadata: str) -> tuple[int, tuple[str, ...]]:
     return made[0]
 
 
+@pytest.mark.feature("F-ADM-09")
 def test_bookies_are_listed(cluster: Cluster) -> None:
     said = shell(cluster, "listbookies", "-rw")
     assert said.out.splitlines()[1:] == [f"BookieID:{name}" for name in sorted(names(cluster))]
@@ -78,6 +81,7 @@ def test_bookies_are_listed(cluster: Cluster) -> None:
     assert names(cluster)[0] in shell(cluster, "cookie_get", names(cluster)[0]).out
 
 
+@pytest.mark.feature("F-ADM-09")
 def test_a_test_ledger_is_written_read_and_gone(cluster: Cluster) -> None:
     assert "100 entries written" in shell(cluster, "simpletest", "-numEntries", "100").out
     assert "10 entries written" in shell(cluster, "bookiesanity", "--bookieid", names(cluster)[1]).out
@@ -85,6 +89,7 @@ def test_a_test_ledger_is_written_read_and_gone(cluster: Cluster) -> None:
     assert shell(cluster, "simpletest", "-e", "9", "-w", "9", "-a", "9").code == 1
 
 
+@pytest.mark.feature("F-ADM-09")
 def test_ledgers_are_listed_and_read(cluster: Cluster) -> None:
     ledger_id, ensemble = written(cluster.metadata_url)
     assert str(ledger_id) in shell(cluster, "listledgers").out.split()
@@ -99,6 +104,7 @@ def test_ledgers_are_listed_and_read(cluster: Cluster) -> None:
     assert "There is no ledger 123456" in said.err
 
 
+@pytest.mark.feature("F-ADM-09")
 def test_repairs_are_steered(cluster: Cluster) -> None:
     assert shell(cluster, "lostbookierecoverydelay", "-s", "7").out.endswith(": 7\n")
     assert shell(cluster, "lostbookierecoverydelay", "-g").out.endswith(": 7\n")
@@ -114,9 +120,9 @@ def test_formatting_asks_first(cluster: Cluster) -> None:
     assert shell(cluster, "ledgermetadata", "-l", str(ledger_id)).code == 0
 
 
-@pytest.mark.feature("F-AR-12")
+@pytest.mark.feature("F-AR-12", "F-ADM-09")
 def test_fsck_finds_a_lost_copy_and_repairs_it(tmp_path: Path) -> None:
-    with Cluster(tmp_path, broker=False, environment={"autoRecoveryDaemonEnabled": "false"}) as cluster:
+    with Cluster(tmp_path, broker=False, environment=UNREPAIRED) as cluster:
         ledger_id, ensemble = written(cluster.metadata_url)
         said = magnetar("fsck", "--metadata", cluster.metadata_url, "--deep")
         assert (said.code, " 0 missing" in said.out) == (0, True)
@@ -135,7 +141,14 @@ def test_fsck_finds_a_lost_copy_and_repairs_it(tmp_path: Path) -> None:
         assert magnetar("fsck", "--metadata", cluster.metadata_url, "--deep").code == 0
 
         assert shell(cluster, "decommissionbookie", "--bookieid", ensemble[0]).code == 1, "it runs"
+        other = written(cluster.metadata_url)[0]
         assert victim.stop() == 0
+        index = magnetar("bookkeeper", "rebuild-db-ledgers-index", "--data-dir", str(victim.data_directory))
+        assert " entries are in the new index" in index.out
+        check = magnetar("bookkeeper", "localconsistencycheck", "--data-dir", str(victim.data_directory))
+        assert "check passed" in check.out
+        assert shell(cluster, "recover", ensemble[0]).code == 0
+        assert ensemble[0] not in shell(cluster, "ledgermetadata", "-l", str(other)).out
         assert "its cookie is deleted" in shell(cluster, "decommissionbookie", "--bookieid", ensemble[0]).out
         assert magnetar("fsck", "--metadata", cluster.metadata_url, "--deep").code == 0
         assert ensemble[0] not in shell(cluster, "ledgermetadata", "-l", str(ledger_id)).out

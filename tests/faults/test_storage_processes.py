@@ -27,7 +27,7 @@ from tests.faults.ledger_side import PASSWORD, Told, append, body_of, created, l
 from tests.faults.test_kill_9 import QUIET, Publishing, read_everything
 
 # Lost copies stay lost, so that a test sees what is left.
-UNREPAIRED = {"autoRecoveryDaemonEnabled": "false"}
+UNREPAIRED = {"autoRecoveryDaemonEnabled": "false", "dataIntegrityChecking": "false"}
 
 
 def bookie_id(bookie: RoleProcess) -> str:
