@@ -105,6 +105,7 @@ class Cluster:
         broker: bool = True,
         brokers: int = 1,
     ) -> None:
+        self._directory = directory
         self._environment = environment or {}
         self.metadata: RoleProcess | None = None
         self.metadata_url = metadata or f"remote:127.0.0.1:{free_port()}"
@@ -117,10 +118,16 @@ class Cluster:
         self.brokers = [self.broker, *others] if self.broker is not None else []
         self.service_url = ""
 
-    def _role(self, directory: Path, name: str, verb: str) -> RoleProcess:
+    def _role(self, directory: Path, name: str, verb: str, *arguments: str) -> RoleProcess:
         ports = ["--port", str(free_port()), "--http-port", str(free_port())]
-        arguments = [verb, "--metadata", self.metadata_url, *ports]
-        return RoleProcess(name, directory / name, *arguments, environment=self._environment)
+        words = [verb, "--metadata", self.metadata_url, *ports, *arguments]
+        return RoleProcess(name, directory / name, *words, environment=self._environment)
+
+    def add_bookie(self, name: str, *arguments: str) -> RoleProcess:
+        """One more, on a directory of its own; not started yet."""
+        role = self._role(self._directory, name, "bookie", *arguments)
+        self.bookies.append(role)
+        return role
 
     def processes(self) -> list[RoleProcess]:
         return [role for role in (*self.brokers, *self.bookies, self.metadata) if role is not None]

@@ -18,10 +18,13 @@ import httpx
 import pulsar
 import pytest
 
+from tests.cluster import Cluster
 from tests.processes import StandaloneProcess
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ARCHIVES = sorted(GOLDEN.glob("standalone-*.tar.xz"))
+CLUSTERS = sorted(GOLDEN.glob("cluster-*.tar.xz"))
+ONE_COPY = {f"managedLedgerDefault{name}": "1" for name in ("EnsembleSize", "WriteQuorum", "AckQuorum")}
 ask = partial(httpx.request, timeout=30)
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
@@ -76,6 +79,30 @@ def _check_subscription(client: pulsar.Client) -> None:
     assert sorted(int(consumer.receive(timeout_millis=20_000).data().split()[1]) for _ in left) == left
     with pytest.raises(pulsar.Timeout):
         consumer.receive(timeout_millis=200)
+
+
+@pytest.mark.parametrize("archive", CLUSTERS, ids=lambda archive: archive.name)
+def test_a_bookie_and_a_metadata_server_open_what_a_former_version_left(archive: Path, tmp_path: Path) -> None:
+    """Killed, so that the journal is replayed: a metadata server's directory, and a bookie's with its RocksDB."""
+    with tarfile.open(archive) as files:
+        files.extractall(tmp_path, filter="data")
+    cluster = Cluster(tmp_path, bookies=0, brokers=1, environment=ONE_COPY)
+    cluster.add_bookie("bookie", "--bookie-id", "bookie-1")
+    with cluster:
+        client = pulsar.Client(cluster.service_url, operation_timeout_seconds=60, logger=QUIET)
+        try:
+            topic = "persistent://public/default/golden"
+            reader = client.create_reader(topic, pulsar.MessageId.earliest)
+            for number in range(50):
+                message = reader.read_next(timeout_millis=20_000)
+                assert message.data() == b"message %d" % number
+                assert message.partition_key() == f"key-{number % 5}"
+            consumer = client.subscribe(topic, "half")
+            left = [consumer.receive(timeout_millis=20_000).data() for _ in range(25)]
+            assert left == [b"message %d" % number for number in range(25, 50)]
+            client.create_producer(topic).send(b"and on it goes")
+        finally:
+            client.close()
 
 
 # --- later versions -------------------------------------------------------------------------------

@@ -114,9 +114,9 @@ def run_standalone_workers(
 
 
 def _checked(settings: Settings) -> Settings:
-    if settings.broker.advertised_listeners:
+    if settings.broker.advertised_listeners or settings.broker.bind_addresses:
         raise BadSetting(
-            "advertisedListeners names one port, and each worker has its own: start without --workers, "
+            "advertisedListeners and bindAddresses name one port, and each worker has its own: start without --workers, "
             "or give advertisedAddress"
         )
     check_exposure(settings, sys.stderr.write)
