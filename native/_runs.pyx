@@ -13,6 +13,7 @@ cdef extern from "crc32c.h":
     void magnetar_put32(char *to, uint32_t number) nogil
     void magnetar_put64(char *to, uint64_t number) nogil
     uint32_t magnetar_get32(const char *data) nogil
+    uint64_t magnetar_get64(const char *data) nogil
     int magnetar_put_varint(char *to, uint64_t number) nogil
 
 
@@ -177,6 +178,51 @@ def frame_receipts(uint64_t producer_id, uint64_t ledger_id, uint64_t entry_id, 
         to += highest_size
         entry_id += 1
     return frames[: to - start]
+
+
+def count_intact(int64_t ledger_id, int64_t first, list entries not None):
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t size
+    cdef const char *data
+    cdef object entry
+    for entry in entries:
+        if not PyBytes_CheckExact(entry):
+            raise TypeError("a packed entry is bytes")
+        data = PyBytes_AS_STRING(entry)
+        size = PyBytes_GET_SIZE(entry)
+        if size < 36 or <int64_t>magnetar_get64(data) != ledger_id or <int64_t>magnetar_get64(data + 8) != first + count:
+            break
+        if magnetar_crc32c(magnetar_crc32c(0, data, 32), data + 36, size - 36) != magnetar_get32(data + 32):
+            break
+        count += 1
+    return count
+
+
+def log_entries(uint32_t seed, uint64_t start, bytes data not None, int64_t ledger_id, list places not None):
+    cdef list found = []
+    cdef object place
+    cdef int64_t entry_id
+    cdef uint64_t location, offset, begin
+    cdef Py_ssize_t length
+    cdef uint64_t size = PyBytes_GET_SIZE(data)
+    cdef const char *record
+    for place in places:
+        entry_id, location, length = place
+        offset = location & 0xFFFFFFFF
+        begin = offset - start
+        if offset < start or length < 16 or begin + length + 16 > size:
+            break
+        record = PyBytes_AS_STRING(data) + begin
+        if magnetar_get32(record) != 0x4D474552 or magnetar_get32(record + 4) != <uint32_t>offset:
+            break
+        if magnetar_get32(record + 8) != <uint32_t>length:
+            break
+        if magnetar_crc32c(seed, record, 12 + length) != magnetar_get32(record + 12 + length):
+            break
+        if <int64_t>magnetar_get64(record + 12) != ledger_id or <int64_t>magnetar_get64(record + 20) != entry_id:
+            break
+        found.append(PyBytes_FromStringAndSize(record + 12, length))
+    return found
 
 
 def journal_records(uint32_t seed, uint64_t offset, uint64_t synced, list entries not None):

@@ -72,6 +72,10 @@ static uint32_t magnetar_get32(const char *from) {
     return (uint32_t)data[0] << 24 | (uint32_t)data[1] << 16 | (uint32_t)data[2] << 8 | data[3];
 }
 
+static uint64_t magnetar_get64(const char *from) {
+    return (uint64_t)magnetar_get32(from) << 32 | magnetar_get32(from + 4);
+}
+
 /* A variable-length number; returns how many bytes it took. */
 static int magnetar_put_varint(char *to, uint64_t number) {
     int size = 0;

@@ -108,6 +108,30 @@ def test_places_are_found_in_order_and_within_their_ledger(on_shelf: Callable[..
     on_shelf(check)
 
 
+def test_a_span_is_what_one_read_of_a_log_covers(on_shelf: Callable[..., None]) -> None:
+    async def check(index: LedgerIndex) -> None:
+        lies = {0: (1, 0), 1: (1, 100), 3: (1, 200), 4: (1, 900), 5: (2, 0), 6: (2, 100), 7: (2, 50)}
+        rows = [ROW.pack(4, entry_id, location_of(*place), 60) for entry_id, place in lies.items()]
+        await index.put_places(b"".join((*rows, ROW.pack(5, 8, location_of(2, 300), 60))))
+
+        async def ids(first: int, count_max: int = 10, bytes_max: int = 500) -> list[int]:
+            return [place.entry_id for place in await index.span(4, first, count_max, bytes_max)]
+
+        assert await ids(0) == [0, 1, 3]
+        assert await ids(0, bytes_max=1_000) == [0, 1, 3, 4]
+        assert await ids(0, count_max=2) == [0, 1]
+        assert await ids(0, bytes_max=160) == [0, 1]
+        assert await ids(0, bytes_max=0) == [0]
+        assert await ids(4, bytes_max=2**40) == [4]
+        assert await ids(6) == [6]
+        assert await ids(7) == [7]
+        assert await ids(2) == []
+        assert await ids(9) == []
+        assert await index.span(9, 0, 10, 500) == []
+
+    on_shelf(check)
+
+
 def test_the_newest_place_holds_and_changes_survive_a_sync(on_shelf: Callable[..., None]) -> None:
     async def write(index: LedgerIndex) -> None:
         await index.put_places(rows(1, range(3)))

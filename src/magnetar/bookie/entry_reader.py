@@ -21,6 +21,8 @@ from magnetar.errors import Damaged, EntryUnknown, TooManyRequests
 Result = TypeVar("Result")
 
 _IDS_PER_SCAN: Final = 10_000
+# Whoever asks for much gets this much of it by one read of the disk.
+_ASKED_BYTES_MAX: Final = 1024 * 1024
 
 
 async def _answered(question: Awaitable[Result]) -> Result:
@@ -29,6 +31,15 @@ async def _answered(question: Awaitable[Result]) -> Result:
         return await question
     except (OSError, Damaged) as error:
         raise EntryUnknown(f"the index cannot answer: {error}") from error
+
+
+def _asked_for(ids: list[int], entries: list[bytes], count_max: int, bytes_max: int) -> int:
+    """How many of these are consecutive, and no more than was asked for; at least one."""
+    for count in range(1, min(len(ids), count_max)):
+        bytes_max -= len(entries[count - 1])
+        if ids[count] != ids[0] + count or bytes_max < len(entries[count]):
+            return count
+    return min(len(ids), count_max)
 
 
 class EntryReader:
@@ -58,42 +69,40 @@ class EntryReader:
         return self._reads
 
     async def read(self, ledger_id: int, entry_id: int) -> bytes | None:
-        if ledger_id not in self._turns:
-            entry = self._in_memory(ledger_id, entry_id)
-            if entry is not None:
-                return entry
-            return await self._in_turn(ledger_id, entry_id, None)
-        return await self._in_turn(ledger_id, entry_id, self._turns[ledger_id])
+        found = await self.read_run(ledger_id, entry_id, 1, 0)
+        return found[0] if found else None
 
-    def _in_memory(self, ledger_id: int, entry_id: int) -> bytes | None:
-        entry = self._caches.find(ledger_id, entry_id)
-        if entry is not None:
-            self._counts.write_cache_hits += 1
-            return entry
-        self._counts.write_cache_misses += 1
-        return self._cache.find(ledger_id, entry_id)
+    async def read_run(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        """Consecutive entries from first on, about what was asked for or less; nothing when the first is not here."""
+        before = self._turns.get(ledger_id)
+        if before is None:
+            found = self._in_memory(ledger_id, first, count_max, bytes_max)
+            if found:
+                return found
+        return await self._in_turn(ledger_id, first, count_max, bytes_max, before)
 
-    def at_hand(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
-        """Consecutive entries that are in memory, while nobody reads that ledger's disk. Only what is found counts."""
+    def _in_memory(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        """The first entry, whatever its size, and those behind it that are in memory too and fit."""
         found: list[bytes] = []
-        if ledger_id in self._turns:
-            return found
-        counts, in_caches, ahead = self._counts, self._caches.find, self._cache
+        written, ahead = self._caches.find, self._cache.find
+        hits = 0
         for entry_id in range(first, first + count_max):
-            entry = in_caches(ledger_id, entry_id)
+            entry = written(ledger_id, entry_id)
             if entry is not None:
-                counts.write_cache_hits += 1
-            elif (entry := ahead.held(ledger_id, entry_id)) is not None:
-                counts.write_cache_misses += 1
-            else:
+                hits += 1
+            elif (entry := ahead(ledger_id, entry_id)) is None:
                 break
             bytes_max -= len(entry)
-            if bytes_max < 0:
+            if bytes_max < 0 and found:
                 break
             found.append(entry)
+        self._counts.write_cache_hits += hits
+        self._counts.write_cache_misses += max(0, len(found) - hits)
         return found
 
-    async def _in_turn(self, ledger_id: int, entry_id: int, before: asyncio.Future[None] | None) -> bytes | None:
+    async def _in_turn(
+        self, ledger_id: int, first: int, count_max: int, bytes_max: int, before: asyncio.Future[None] | None
+    ) -> list[bytes]:
         if self._reads >= self._reads_max:
             raise TooManyRequests(f"{self._reads_max} reads wait for the disk already")
         loop = asyncio.get_running_loop()
@@ -105,10 +114,10 @@ class EntryReader:
                 if not before.done():
                     await asyncio.wait((before,))
                 self._counts.read_wait.observe((loop.time() - since) * 1000)
-                entry = self._in_memory(ledger_id, entry_id)
-                if entry is not None:
-                    return entry
-            return await self._from_disk(ledger_id, entry_id)
+                found = self._in_memory(ledger_id, first, count_max, bytes_max)
+                if found:
+                    return found
+            return await self._from_disk(ledger_id, first, count_max, bytes_max)
         finally:
             self._reads -= 1
             if before is not None and not before.done():
@@ -123,25 +132,31 @@ class EntryReader:
                     assert before is not None
                     self._turns[ledger_id] = before
 
-    async def _from_disk(self, ledger_id: int, entry_id: int) -> bytes | None:
+    async def _from_disk(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        self._counts.write_cache_misses += 1
+        self._cache.misses += 1
+        settings = self._settings
         try:
-            found = await self._directory_of(ledger_id).read_from(
+            ids, entries = await self._directory_of(ledger_id).read_from(
                 ledger_id,
-                entry_id,
-                count_max=self._settings.read_ahead_entries_max,
-                bytes_max=self._settings.read_ahead_bytes_max,
+                first,
+                count_max=max(settings.read_ahead_entries_max, count_max),
+                bytes_max=max(settings.read_ahead_bytes_max, min(bytes_max, _ASKED_BYTES_MAX)),
             )
         except EntryUnknown:
             raise
         except (OSError, Damaged) as error:
-            raise EntryUnknown(f"entry {ledger_id}:{entry_id} cannot be looked up: {error}") from error
-        if found:
-            self._counts.read_ahead_entries.observe(len(found))
-            self._counts.read_ahead_bytes.observe(sum(len(ahead) for _, ahead in found))
-        for ahead_id, ahead in found[1:]:
-            # A newer copy of the entry may have been added meanwhile; the write cache is asked first in any case.
-            self._cache.put(ledger_id, ahead_id, ahead)
-        return found[0][1] if found else self._caches.find(ledger_id, entry_id)
+            raise EntryUnknown(f"entry {ledger_id}:{first} cannot be looked up: {error}") from error
+        if not entries:
+            added = self._caches.find(ledger_id, first)
+            return [] if added is None else [added]
+        self._counts.read_ahead_entries.observe(len(entries))
+        self._counts.read_ahead_bytes.observe(sum(map(len, entries)))
+        count = _asked_for(ids, entries, count_max, bytes_max)
+        if count < len(entries):
+            # A newer copy of an entry may have been added meanwhile; the write cache is asked first in any case.
+            self._cache.put(ledger_id, ids[count:], entries[count:])
+        return entries[:count]
 
     async def last_entry_id(self, ledger_id: int) -> int | None:
         stored = await _answered(self._directory_of(ledger_id).index.last_entry_id(ledger_id))

@@ -8,16 +8,24 @@ Carries.
 
 import errno
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from magnetar.bookie.entry_log import EntryLogs, EntryLogWriter
-from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES
+from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES, checksum_seed
 from magnetar.bookie.ledger_index import ROW, LedgerIndex, Place
+from magnetar.bookie.records import log_entries
 from magnetar.errors import DiskFull, EntryUnknown
 
 # A place may move once while it is read, when compaction has just finished; more often is a sign of damage.
 _FIND_ATTEMPTS: Final = 3
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class StoredRun(NamedTuple):
+    """Entries that one read of the disk found, and the id of each, rising."""
+
+    ids: list[int]
+    entries: list[bytes]
 
 
 class LedgerDirectory:
@@ -72,19 +80,17 @@ class LedgerDirectory:
         until = self._flushing_from
         return [log_id for log_id in self.logs.log_ids() if log_id not in writing and (until is None or log_id < until)]
 
-    async def read_from(
-        self, ledger_id: int, entry_id: int, *, count_max: int, bytes_max: int
-    ) -> list[tuple[int, bytes]]:
+    async def read_from(self, ledger_id: int, entry_id: int, *, count_max: int, bytes_max: int) -> StoredRun:
         """The entry and those that follow it closely in the same log, or nothing when it is not here.
 
         EntryUnknown when the entry is in the index and cannot be read.
         """
         for _ in range(_FIND_ATTEMPTS):
-            places = await self.index.places(ledger_id, entry_id, count_max)
-            if not places or places[0].entry_id != entry_id:
-                return []
+            places = await self.index.span(ledger_id, entry_id, count_max, bytes_max)
+            if not places:
+                return StoredRun([], [])
             try:
-                return await self._read_span(ledger_id, _close_by(places, bytes_max))
+                return await self._read_span(ledger_id, places)
             except FileNotFoundError:
                 continue
         raise EntryUnknown(f"the entry log of entry {ledger_id}:{entry_id} is missing in {self.path}")
@@ -101,31 +107,14 @@ class LedgerDirectory:
         await self.logs.close()
         await self.index.close()
 
-    async def _read_span(self, ledger_id: int, places: list[Place]) -> list[tuple[int, bytes]]:
-        start = places[0].offset
-        end = places[-1].offset + places[-1].entry_bytes + RECORD_OVERHEAD_BYTES
-        data = await self.logs.read_range(places[0].log_id, start, end - start)
-        found: list[tuple[int, bytes]] = []
-        for place in places:
-            begin = place.offset - start
-            record = data[begin : begin + place.entry_bytes + RECORD_OVERHEAD_BYTES]
-            try:
-                found.append((place.entry_id, self.logs.checked(ledger_id, place, record)))
-            except EntryUnknown:
-                # Only the entry that was asked for is anybody's business.
-                if not found:
-                    raise
-                break
-        return found
-
-
-def _close_by(places: list[Place], bytes_max: int) -> list[Place]:
-    """The first place, and those behind it that one read of about `bytes_max` covers."""
-    first = places[0]
-    chosen = [first]
-    for place in places[1:]:
-        end = place.offset + place.entry_bytes + RECORD_OVERHEAD_BYTES
-        if place.log_id != first.log_id or place.offset < chosen[-1].offset or end - first.offset > bytes_max:
-            break
-        chosen.append(place)
-    return chosen
+    async def _read_span(self, ledger_id: int, places: list[Place]) -> StoredRun:
+        first, last = places[0], places[-1]
+        end = last.offset + last.entry_bytes + RECORD_OVERHEAD_BYTES
+        data = await self.logs.read_range(first.log_id, first.offset, end - first.offset)
+        entries = log_entries(checksum_seed(first.log_id), first.offset, data, ledger_id, places)
+        if not entries:
+            raise EntryUnknown(
+                f"entry {ledger_id}:{first.entry_id} is damaged in {self.path}, log {first.log_id:x} at {first.offset}"
+            )
+        # Only the entry that was asked for is anybody's business.
+        return StoredRun([place.entry_id for place in places[: len(entries)]], entries)

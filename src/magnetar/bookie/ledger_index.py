@@ -39,6 +39,27 @@ class Place(NamedTuple):
         return self.location & _OFFSET_MASK
 
 
+class Span:
+    """Places that one read covers, found one after another: each lies behind the one before, in the same log."""
+
+    __slots__ = ("_count_max", "_last", "_limit", "places")
+
+    def __init__(self, first: Place, count_max: int, bytes_max: int) -> None:
+        self.places = [first]
+        self._count_max = count_max
+        self._last = first.location
+        # One number holds log and offset, so one comparison keeps to the log; what the records add is not counted.
+        self._limit = min(first.location + bytes_max, first.location | _OFFSET_MASK)
+
+    def take(self, entry_id: int, location: int, entry_bytes: int) -> bool:
+        """Whether the next place belongs to it."""
+        if not self._last < location or location + entry_bytes > self._limit or len(self.places) >= self._count_max:
+            return False
+        self._last = location
+        self.places.append(Place(entry_id, location, entry_bytes))
+        return True
+
+
 class Move(NamedTuple):
     """An entry that compaction copied from one location to another."""
 
@@ -65,6 +86,13 @@ class LedgerIndex(ABC):
     @abstractmethod
     async def places(self, ledger_id: int, first_entry_id: int, count_max: int) -> list[Place]:
         """Places of a ledger from this entry on, rising."""
+
+    @abstractmethod
+    async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> list[Place]:
+        """This entry's place, and those behind it that one read of about `bytes_max` of the same log covers.
+
+        Nothing when the entry is not here.
+        """
 
     @abstractmethod
     async def last_entry_id(self, ledger_id: int) -> int | None: ...

@@ -13,7 +13,7 @@ from typing import Final
 from google_crc32c import value
 from sortedcontainers import SortedDict
 
-from magnetar.bookie.ledger_index import ROW, LedgerIndex, Move, Place
+from magnetar.bookie.ledger_index import ROW, LedgerIndex, Move, Place, Span
 from magnetar.bookie.turns import Turns
 from magnetar.errors import Damaged
 from magnetar.runtime.disk import Disk, File
@@ -86,6 +86,16 @@ class PlainLedgerIndex(LedgerIndex):
                 break
             found.append(Place(entry_id, *rows[entry_id]))
         return found
+
+    async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> list[Place]:
+        rows = self._places.get(ledger_id)
+        if rows is None or entry_id not in rows:
+            return []
+        span = Span(Place(entry_id, *rows[entry_id]), count_max, bytes_max)
+        for next_id in rows.irange(entry_id, inclusive=(False, True)):
+            if not span.take(next_id, *rows[next_id]):
+                break
+        return span.places
 
     async def last_entry_id(self, ledger_id: int) -> int | None:
         rows = self._places.get(ledger_id)

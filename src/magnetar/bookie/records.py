@@ -9,7 +9,7 @@ from typing import Final
 
 from magnetar.bookie import entry_log_format, journal_format
 from magnetar.bookie.journal_format import RecordKind
-from magnetar.bookie.ledger_index import ROW
+from magnetar.bookie.ledger_index import ROW, Place
 from magnetar.wire import compiled
 
 
@@ -36,8 +36,24 @@ def log_records(seed: int, offset: int, location: int, entries: list[tuple[int, 
     return b"".join(records), bytes(rows)
 
 
-PLAIN: Final = (journal_records, log_records)
+def log_entries(seed: int, start: int, data: bytes, ledger_id: int, places: list[Place]) -> list[bytes]:
+    """The entries at these places of one entry log, whose bytes from this offset on are given, up to the first that is
+    not what was written there.
+    """
+    entries = []
+    for place in places:
+        begin = place.offset - start
+        end = begin + place.entry_bytes + entry_log_format.RECORD_OVERHEAD_BYTES
+        entry = entry_log_format.decode_record(seed, place.offset, data[begin:end]) if begin >= 0 else None
+        if entry is None or len(entry) < 16 or entry_log_format.ids_of(entry) != (ledger_id, place.entry_id):
+            break
+        entries.append(entry)
+    return entries
+
+
+PLAIN: Final = (journal_records, log_records, log_entries)
 
 if (_twins := compiled.load()) is not None:
     journal_records = _twins.journal_records
     log_records = _twins.log_records
+    log_entries = _twins.log_entries

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, ReadOptions, WriteBatch
 
-from magnetar.bookie.ledger_index import ROW, ROW_KEY_BYTES, LedgerIndex, Move, Place
+from magnetar.bookie.ledger_index import ROW, ROW_KEY_BYTES, LedgerIndex, Move, Place, Span
 from magnetar.bookie.turns import Turns
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import Damaged
@@ -57,6 +57,10 @@ class RocksLedgerIndex(LedgerIndex):
 
     async def places(self, ledger_id: int, first_entry_id: int, count_max: int) -> list[Place]:
         found: list[Place] = await self._run(self._places, ledger_id, first_entry_id, count_max)
+        return found
+
+    async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> list[Place]:
+        found: list[Place] = await self._run(self._span, ledger_id, entry_id, count_max, bytes_max)
         return found
 
     async def last_entry_id(self, ledger_id: int) -> int | None:
@@ -130,12 +134,30 @@ class RocksLedgerIndex(LedgerIndex):
         self._database.write(batch)
         return moved
 
-    def _places(self, ledger_id: int, first_entry_id: int, count_max: int) -> list[Place]:
-        found: list[Place] = []
+    def _rows_from(self, ledger_id: int, entry_id: int) -> tuple[Any, ReadOptions]:
+        """An iterator over a ledger's places, and its bounds, which must live as long: it only points to them."""
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(_PLACE + _ID.pack(ledger_id) + b"\xff" * 9)
         rows = self._database.iter(bounds)
-        rows.seek(_PLACE + _IDS.pack(ledger_id, first_entry_id))
+        rows.seek(_PLACE + _IDS.pack(ledger_id, entry_id))
+        return rows, bounds
+
+    def _span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> list[Place]:
+        rows, _bounds = self._rows_from(ledger_id, entry_id)
+        ids_of, valid, key, value, next_row = _IDS.unpack_from, rows.valid, rows.key, rows.value, rows.next
+        if not valid() or ids_of(key(), len(_PLACE))[1] != entry_id:
+            rows.status()
+            return []
+        span = Span(Place(entry_id, *_VALUE.unpack(value())), count_max, bytes_max)
+        next_row()
+        while valid() and span.take(ids_of(key(), len(_PLACE))[1], *_VALUE.unpack(value())):
+            next_row()
+        rows.status()
+        return span.places
+
+    def _places(self, ledger_id: int, first_entry_id: int, count_max: int) -> list[Place]:
+        found: list[Place] = []
+        rows, _bounds = self._rows_from(ledger_id, first_entry_id)
         while len(found) < count_max and rows.valid():
             _, entry_id = _IDS.unpack_from(rows.key(), len(_PLACE))
             found.append(Place(entry_id, *_VALUE.unpack(rows.value())))

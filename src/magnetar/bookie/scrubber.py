@@ -53,7 +53,7 @@ class Scrubber:
         while places := await self._directory.index.places(ledger_id, next_id, 1):
             next_id = places[0].entry_id
             try:
-                entries = await self._directory.read_from(
+                ids, entries = await self._directory.read_from(
                     ledger_id, next_id, count_max=_SPAN_ENTRIES, bytes_max=_SPAN_BYTES
                 )
             except EntryUnknown as error:
@@ -61,8 +61,8 @@ class Scrubber:
                 next_id += 1
                 continue
             if entries:
-                next_id = entries[-1][0]
-                checked = sum(len(entry) for _, entry in entries)
+                next_id = ids[-1]
+                checked = sum(map(len, entries))
                 self.entries_checked += len(entries)
                 self.bytes_checked += checked
                 if self._bytes_per_second_max:

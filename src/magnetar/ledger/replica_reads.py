@@ -11,7 +11,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Final
 
-from magnetar.errors import BookieUnavailable, Damaged, DigestMismatch, EntryUnknown, MagnetarError, NoSuchEntry
+from magnetar.errors import BookieUnavailable, Damaged, EntryUnknown, MagnetarError, NoSuchEntry
 from magnetar.ledger.parts import LedgerParts
 from magnetar.ledger.poll import Poll
 from magnetar.ledger.quorum import Quorum
@@ -138,14 +138,11 @@ class ReplicaReads:
             entries = [await channel.read(ledger_id, first)]
         else:
             entries = await channel.read_batch(ledger_id, first, last - first + 1, bytes_max)
-        for i, entry in enumerate(entries):
-            try:
-                self._packer.unpack(entry, first + i)
-            except DigestMismatch:
-                if i == 0:
-                    raise
-                return entries[:i]
-        return entries
+        intact = self._packer.count_intact(entries, first)
+        if intact == 0:
+            # Says what is wrong with it.
+            self._packer.unpack(entries[0], first)
+        return entries if intact == len(entries) else entries[:intact]
 
     def _on_failed(self, quorum: Quorum, member: int) -> None:
         if self._preferred % quorum.ensemble_size == member:

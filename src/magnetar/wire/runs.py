@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops over many messages at once that publishing spends its time in: cutting, checking, packing.
+"""The loops over many messages at once that publishing and reading spend their time in: cutting, checking, packing.
 
 The functions here are the plain ones; at the end the compiled twins take their names, where there are any.
 Decides.
@@ -84,9 +84,21 @@ def are_plain(entries: Sequence[Sequence[object]]) -> bool:
     return all(len(parts) == 2 and type(parts[0]) is bytes is type(parts[1]) for parts in entries)
 
 
-PLAIN: Final = (cut_frames, read_sends, pack_entries)
+def count_intact(ledger_id: int, first: int, entries: list[bytes]) -> int:
+    """How many of these packed entries with a CRC32C are those from this id on, up to the first that is not."""
+    for count, entry in enumerate(entries):
+        if len(entry) < _METADATA.size + 4 or _METADATA.unpack_from(entry)[:2] != (ledger_id, first + count):
+            return count
+        checksum = int.from_bytes(entry[_METADATA.size : _METADATA.size + 4], "big")
+        if extend(extend(0, entry[: _METADATA.size]), entry[_METADATA.size + 4 :]) != checksum:
+            return count
+    return len(entries)
+
+
+PLAIN: Final = (cut_frames, read_sends, pack_entries, count_intact)
 
 if (_twins := compiled.load()) is not None:
     cut_frames = _twins.cut_frames
     read_sends = _twins.read_sends
     pack_entries = _twins.pack_entries
+    count_intact = _twins.count_intact

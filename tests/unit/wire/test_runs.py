@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.bookie import records
+from magnetar.bookie.ledger_index import ROW, Place
 from magnetar.wire import compiled, frame, hot, runs
 from magnetar.wire.message import join
 
@@ -124,6 +125,43 @@ def test_compiled_records_are_the_plain_ones(twins: ModuleType, seed: int, offse
     assert twins.log_records(seed, offset, 5 << 32, logged) == records.PLAIN[1](seed, offset, 5 << 32, logged)
 
 
+@given(
+    st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**40), st.lists(BODIES, max_size=5), st.integers(0, 4), st.data()
+)
+def test_compiled_checks_of_entries_are_the_plain_ones(
+    twins: ModuleType, ledger_id: int, first: int, bodies: list[bytes], at: int, data: st.DataObject
+) -> None:
+    packed, _ = runs.PLAIN[2](ledger_id, first, first - 1, 0, [(b"", body) for body in bodies])
+    assert twins.count_intact(ledger_id, first, packed) == runs.PLAIN[3](ledger_id, first, packed) == len(bodies)
+    if at < len(packed):
+        packed[at] = damaged(packed[at], data)
+        assert twins.count_intact(ledger_id, first, packed) == runs.PLAIN[3](ledger_id, first, packed) == at
+    assert twins.count_intact(ledger_id, first + 1, packed) == runs.PLAIN[3](ledger_id, first + 1, packed) == 0
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**31), st.lists(BODIES, min_size=1, max_size=5), st.data())
+def test_compiled_entries_of_a_log_are_the_plain_ones(
+    twins: ModuleType, seed: int, start: int, bodies: list[bytes], data: st.DataObject
+) -> None:
+    ledger_id, log_id = 7, 5
+    packed, _ = runs.PLAIN[2](ledger_id, 3, 2, 0, [(b"", body) for body in bodies])
+    logged = [(ledger_id, entry_id, entry) for entry_id, entry in enumerate(packed, 3)]
+    stored, rows = records.PLAIN[1](seed, start, log_id << 32, logged)
+    places = [Place(*ROW.unpack_from(rows, at)[1:]) for at in range(0, len(rows), ROW.size)]
+    arguments = (seed, start, stored, ledger_id, places)
+    assert twins.log_entries(*arguments) == records.PLAIN[2](*arguments) == packed
+    for harmed in (damaged(stored, data), stored[: data.draw(st.integers(0, len(stored)))], b"\x00" + stored):
+        arguments = (seed, start, harmed, ledger_id, places)
+        assert twins.log_entries(*arguments) == records.PLAIN[2](*arguments)
+    for wrong in ((seed, start + 1, stored, ledger_id, places), (seed, start, stored, ledger_id + 1, places)):
+        assert twins.log_entries(*wrong) == records.PLAIN[2](*wrong) == []
+
+
+def damaged(stored: bytes, data: st.DataObject) -> bytes:
+    at = data.draw(st.integers(0, len(stored) - 1))
+    return stored[:at] + bytes([stored[at] ^ data.draw(st.integers(1, 255))]) + stored[at + 1 :]
+
+
 def test_compiled_loops_refuse_what_is_no_bytes(twins: ModuleType) -> None:
     wrong: list[Callable[[], object]] = [
         lambda: twins.read_sends([(bytearray(b"x" * 9), b"body")], 0, []),
@@ -131,6 +169,8 @@ def test_compiled_loops_refuse_what_is_no_bytes(twins: ModuleType) -> None:
         lambda: twins.pack_entries(1, 0, -1, 0, [(b"front", memoryview(b"body"))]),
         lambda: twins.journal_records(0, 0, 0, [memoryview(b"entry")]),
         lambda: twins.log_records(0, 0, 0, [(1, 2, "entry")]),
+        lambda: twins.count_intact(1, 0, [memoryview(b"entry")]),
+        lambda: twins.log_entries(0, 0, bytearray(b"record"), 1, []),
     ]
     for call in wrong:
         with pytest.raises(TypeError):

@@ -114,6 +114,17 @@ class EntryPacker:
                 return memoryview(entry)[_METADATA_CRC32C.size :]
         return self._unpack_any(entry, entry_id)
 
+    def count_intact(self, entries: list[bytes], first: int) -> int:
+        """How many of these are the entries from this id on, up to the first that is not."""
+        if self._is_crc32c:
+            return runs.count_intact(self._ledger_id, first, entries)
+        for count, entry in enumerate(entries):
+            try:
+                self._unpack_any(entry, first + count)
+            except DigestMismatch:
+                return count
+        return len(entries)
+
     def _unpack_any(self, entry: Buffer, entry_id: int | None) -> memoryview:
         view = memoryview(entry)
         body = view[self.header_bytes :]
