@@ -26,7 +26,7 @@ from magnetar.broker.dispatch.unsaved_acks import UnsavedAcks
 from magnetar.broker.entry_lookups import EntryLookups
 from magnetar.broker.stored_message import publish_time_ms
 from magnetar.broker.transactions.pending_ack_log import PendingAckLog
-from magnetar.errors import ConsumerBusy, NotSupported, ServiceNotReady
+from magnetar.errors import ConsumerBusy, MagnetarError, NotSupported, ServiceNotReady
 from magnetar.ids import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -400,3 +400,14 @@ class Subscription:
                     consumer.link.tell_active(consumer, consumer is active)
 
         self._parts.call_later(0, tell)
+
+
+async def close_all(subscriptions: Iterable[Subscription]) -> MagnetarError | None:
+    """Returns why one of them was not saved, if so; the others close all the same."""
+    failure: MagnetarError | None = None
+    for subscription in list(subscriptions):
+        try:
+            await subscription.close()
+        except MagnetarError as error:
+            failure = failure or error
+    return failure

@@ -35,7 +35,7 @@ from magnetar.broker.publish_rates import PublishRates
 from magnetar.broker.rate_limit import CallLimiter, Rate
 from magnetar.broker.send_run import ready_run
 from magnetar.broker.stored_message import stored_index
-from magnetar.broker.subscription import Subscription
+from magnetar.broker.subscription import Subscription, close_all
 from magnetar.broker.topic_producers import TopicProducers
 from magnetar.broker.transactions.topic_transactions import TopicTransactions
 from magnetar.config.broker import BrokerSettings
@@ -86,8 +86,7 @@ class Topic:
         # The number of the last message that was taken, and of the last that is durable.
         self.last_index = -1
         self.stored_index = -1
-        self.messages_in = 0
-        self.bytes_in = 0
+        self.messages_in = self.bytes_in = 0
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
@@ -364,12 +363,14 @@ class Topic:
     async def close(self) -> None:
         """Send clients away, let what is on its way be stored, save the cursors."""
         self._closing = "is closing"
-        await self._send_clients_away()
+        failure = await self._send_clients_away()
         if self._deduplication is not None:
             self._deduplication.close()
         self.transactions.close()
         await self.compaction.close()
         await self.managed_ledger.close()
+        if failure is not None:
+            raise failure
 
     async def delete(self, *, force: bool) -> None:
         """Delete everything that is stored. TopicBusy when clients are connected, unless it is forced."""
@@ -467,10 +468,9 @@ class Topic:
     async def _save_epoch(self, epoch: int) -> None:
         await self.managed_ledger.update_properties({EPOCH_PROPERTY: str(epoch)})
 
-    async def _send_clients_away(self) -> None:
+    async def _send_clients_away(self) -> MagnetarError | None:
         self.registered.send_away(ServiceNotReady(f"Topic {self.name} {self._closing}; look it up again"))
-        for subscription in list(self.subscriptions.values()):
-            await subscription.close()
+        return await close_all(self.subscriptions.values())
 
     def _wake_subscriptions(self) -> None:
         self._wake_scheduled = False
