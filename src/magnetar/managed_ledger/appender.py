@@ -12,8 +12,8 @@ Carries.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
 
 from magnetar.errors import LedgerFenced, MagnetarError, OwnerClosed, TooManyRequests
 from magnetar.ids import EARLIEST, Position
@@ -137,7 +137,10 @@ class Appender:
         self._fences = self._fences + 1 if isinstance(error, LedgerFenced) else 0
         if self._fences >= _FENCES_MAX:
             self.give_up(error)
-        elif not self._busy:
+            return
+        if self._fences:
+            self._launch(self._succession.prove_ownership(), "prove ownership")
+        if not self._busy:
             self._start(self._succession.replace_failed, "replace failed ledger")
 
     # --- questions ----------------------------------------------------------------------------
@@ -372,13 +375,16 @@ class Appender:
             self._queue_bytes -= len(queue.popleft())
 
     def _start(self, change: Callable[[], Awaitable[None]], name: str) -> None:
-        self._busy = True
+        self._busy = self._launch(self._run(change), name)
+
+    def _launch(self, step: Coroutine[Any, Any, None], name: str) -> bool:
         try:
-            self._log.tasks.start(self._run(change), f"{self._log.name}: {name}")
+            self._log.tasks.start(step, f"{self._log.name}: {name}")
         except (OwnerClosed, TooManyRequests) as error:
-            self._busy = False
             # Not at once: the caller may be inside `append`.
             self._loop.call_soon(self.give_up, error)
+            return False
+        return True
 
     async def _run(self, change: Callable[[], Awaitable[None]]) -> None:
         try:

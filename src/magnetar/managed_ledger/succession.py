@@ -14,7 +14,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from magnetar.errors import BadVersion, Damaged, LedgerFenced, MagnetarError, NoSuchLedger, PersistenceFailed
+from magnetar.errors import (
+    BadVersion,
+    Damaged,
+    LedgerFenced,
+    MagnetarError,
+    MetadataError,
+    NoSuchLedger,
+    PersistenceFailed,
+)
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.managed_ledger.ledger_list import LedgerSpan
 from magnetar.managed_ledger.ledger_record import LedgerRecord
@@ -26,6 +34,9 @@ if TYPE_CHECKING:
     from magnetar.managed_ledger.appender import Appender
 
 Result = TypeVar("Result")
+
+# How long an owner whose ledger was fenced waits for the store to say whose the log is.
+_PROOF_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -135,6 +146,24 @@ class Succession:
         self._log.ledgers.append(following.span)
         appender.adopt(following)
         self._log.on_ledger_ended()
+
+    async def prove_ownership(self) -> None:
+        """Our ledger was fenced: the record, written as it is, tells whether the log is still ours.
+
+        While the store does not say so, another owner may have the log, and whoever waits for us is told at once.
+        """
+        version = self._record.version
+        try:
+            async with asyncio.timeout(_PROOF_S), self._record.turn:
+                await self._record.write(self._record.present)
+        except BadVersion as error:
+            self._give_up(error)
+        except (MetadataError, TimeoutError) as error:
+            if self._record.version != version:
+                # Whoever replaces the ledger has written it meanwhile.
+                return
+            reason = str(error) or f"no answer for {_PROOF_S:g} s"
+            self._give_up(LedgerFenced(f"{self._log.name} was fenced, and nobody says whose it is: {reason}"))
 
     async def close_idle(self) -> None:
         """Nothing was appended for long: close the ledger; the next append opens another."""
@@ -255,8 +284,9 @@ class Succession:
     def _give_up(self, error: MagnetarError) -> None:
         if isinstance(error, BadVersion):
             error = LedgerFenced(f"{self._log.name} has another owner now: {error}")
+        if isinstance(error, LedgerFenced):
             self._log.on_fenced(error)
-        elif not isinstance(error, PersistenceFailed | LedgerFenced | Damaged):
+        elif not isinstance(error, PersistenceFailed | Damaged):
             error = PersistenceFailed(f"{self._log.name} cannot be written: {error}")
         self._appender.give_up(error)
 

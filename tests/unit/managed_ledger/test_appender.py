@@ -101,6 +101,35 @@ def test_a_ledger_closed_by_a_stranger_is_taken_as_it_ends(loop_run: RunOnLoop) 
 
 
 @pytest.mark.feature("F-ML-16", "F-REC-03")
+def test_a_fenced_owner_that_the_store_does_not_answer_fails_its_appends_at_once(loop_run: RunOnLoop) -> None:
+    """Not when appends have waited for as long as they may: their senders would find the next owner meanwhile."""
+
+    async def scenario() -> None:
+        world = World(append_timeout_ms=3_600_000)
+        is_away = False
+        old = world.owner(lambda operation, path: "refused" if is_away else None)
+        old_ledger = await old.open()
+        cursor = await old_ledger.open_cursor("sub", initial="earliest")
+        old.publisher.append_many(3)
+        await old.publisher.rest()
+        is_away = True
+        new = world.owner()
+        ledger = await new.open()
+        old.publisher.append(b"zombie")
+        await old.publisher.until(lambda: bool(old.publisher.failures))
+        assert isinstance(old.publisher.failures[0], LedgerFenced)
+        assert old.publisher.failed == [b"zombie"]
+        cursor.ack_cumulative(old_ledger.last_confirmed)
+        assert not cursor.is_saved
+        assert await read_all(ledger) == old.publisher.persisted
+        await new.close()
+        await old.die()
+        world.check()
+
+    loop_run(scenario())
+
+
+@pytest.mark.feature("F-ML-16", "F-REC-03")
 def test_an_owner_that_was_replaced_tells_nothing_and_changes_nothing(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
         world = World(ledger_entries_max=10)
