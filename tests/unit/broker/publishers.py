@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.ownership.owner import Owner as Addresses
 from magnetar.broker.producer import AccessMode, Producer
 from magnetar.broker.topic import Topic
 from magnetar.broker.topics import Topics
@@ -132,7 +133,7 @@ class Brokers:
         self._owner = self.world.owner()
         self._tasks = Tasks("broker", lambda task, error: self.world.cluster.crashes.append(f"{task}: {error!r}"))
         namespaces = Namespaces(self._owner.store)
-        await namespaces.initialize("c", "pulsar://x", "http://x")
+        await namespaces.initialize("c", Addresses("pulsar://x", "http://x"))
         self.topics = Topics(
             namespaces, self._owner.logs, self.settings, self.world.clock, self._tasks, self._owner.store
         )

@@ -17,7 +17,7 @@ from magnetar.errors import (
     TopicExists,
     TopicNotFound,
 )
-from magnetar.ids import LATEST
+from magnetar.ids import EARLIEST, LATEST
 from magnetar.names import NamespaceName, TopicName
 from tests.unit.broker.publishers import NAME, Brokers, Client, producer_of
 
@@ -268,6 +268,30 @@ def test_a_close_that_fails_does_not_keep_the_topic_from_being_loaded_again() ->
         with pytest.raises(ServiceNotReady):
             await topics.unload(NAME)
         assert await topics.load(NAME, create=True) is not topic
+        await brokers.stop()
+
+    run(main())
+
+
+def test_a_cursor_that_cannot_be_saved_does_not_keep_the_log_open() -> None:
+    """While the log is open nobody can load the topic here again."""
+
+    async def main() -> None:
+        brokers = Brokers()
+        topics = await brokers.start()
+        topic = await topics.load(NAME, create=True)
+        subscriptions = [await topic.open_subscription(name, initial=EARLIEST) for name in ("a", "b")]
+
+        async def fail() -> None:
+            raise ServiceNotReady("the store is away")
+
+        subscriptions[0].close = fail  # type: ignore[method-assign]
+        with pytest.raises(ServiceNotReady):
+            await topics.unload(NAME)
+        assert subscriptions[1].cursor.is_closed
+        again = await topics.load(NAME, create=True)
+        assert again is not topic
+        assert list(again.subscriptions) == ["a", "b"]
         await brokers.stop()
 
     run(main())
