@@ -47,6 +47,7 @@ class Claim:
         patient: bool,
         epoch_path: str | None,
         on_state: Callable[["Claim"], None] | None,
+        on_left: Callable[["Claim"], None],
     ) -> None:
         self.path = path
         self.value = value
@@ -61,6 +62,9 @@ class Claim:
         self._patient = patient
         self._epoch_path = epoch_path
         self._on_state = on_state
+        # Told when this claim has ended and its record may still be there.
+        self._on_left = on_left
+        self._may_exist = False
         self._wake = asyncio.Event()
         # A look at the record while our own change of it is under way would take it for someone else's.
         self._turn = asyncio.Lock()
@@ -101,12 +105,15 @@ class Claim:
         if self._ended:
             return
         self.end()
-        was_held = self.version != MUST_NOT_EXIST
         self._become(ClaimState.RELEASED)
-        if was_held:
-            # A record of another holder has another version or none; one that outlives this goes with the session.
-            with contextlib.suppress(MetadataError):
-                await self._store.delete(self.path, expected_version=self.version)
+        await self._delete(self.version)
+
+    def abandon(self) -> None:
+        """Stop claiming at once; a record of ours that is still there goes when the store can be asked."""
+        if not self._ended:
+            self.end()
+            if self._may_exist:
+                self._on_left(self)
 
     async def run(self) -> None:
         """Claim, then watch over it, until released or, for a lock, until someone else holds it."""
@@ -138,6 +145,7 @@ class Claim:
     def _on_session(self, event: SessionEvent) -> None:
         if event is SessionEvent.LOST:
             self._session_lost = True
+            self._may_exist = False
             self.version = MUST_NOT_EXIST
             if self.state in (ClaimState.HELD, ClaimState.UNCERTAIN):
                 self._become(ClaimState.LOST)
@@ -155,7 +163,7 @@ class Claim:
             return
         if record is not None and record.version == self.version and record.value == self.value:
             self._become(ClaimState.HELD)
-        elif record is None or self._is_leftover(record.value):
+        elif record is None or self.is_own(record.value):
             if record is None and self.state is ClaimState.HELD:
                 self._become(ClaimState.LOST)
             await self._take(None if record is None else record.version)
@@ -164,12 +172,13 @@ class Claim:
             self.holder = record.value
             self._become(ClaimState.HELD_BY_OTHER)
 
-    def _is_leftover(self, holder: bytes) -> bool:
-        """The record names us but we did not write it now: a put whose outcome was unknown, or a former session's."""
+    def is_own(self, holder: bytes) -> bool:
+        """Whether a record names us; where we did not write it now, by a put whose outcome was unknown, or before."""
         return holder in (self.value, self._intended)
 
     async def _take(self, present_version: int | None) -> None:
         self._session_lost = False
+        self._may_exist = True
         try:
             stored = await self._store.put(self.path, self.value, ephemeral=True, expected_version=None)
         except BadVersion:
@@ -183,14 +192,23 @@ class Claim:
             return
         epoch = await self._next_epoch()
         if self._ended:
-            with contextlib.suppress(MetadataError):
-                await self._store.delete(self.path, expected_version=stored.version)
+            await self._delete(stored.version)
             return
         if self._session_lost:
             self._wake.set()
             return
         self.version, self.epoch, self.holder = stored.version, epoch, self.value
         self._become(ClaimState.HELD)
+
+    async def _delete(self, version: int) -> None:
+        """What cannot be deleted now would name a holder that does not hold: others would be sent there for ever."""
+        if version != MUST_NOT_EXIST:
+            # A record of another holder has another version or none.
+            with contextlib.suppress(MetadataError):
+                await self._store.delete(self.path, expected_version=version)
+                return
+        if self._may_exist:
+            self._on_left(self)
 
     async def _next_epoch(self) -> int:
         """Only the holder writes here, and a record's version never falls: a later holder has a higher number."""
@@ -274,7 +292,15 @@ class Coordination:
         present = self._claims.get(path)
         if present is not None and not present.has_ended:
             raise LockHeld(f"{path} is claimed by this process already")
-        claim = Claim(self._store, path, value, patient=patient, epoch_path=epoch_path, on_state=on_state)
+        claim = Claim(
+            self._store,
+            path,
+            value,
+            patient=patient,
+            epoch_path=epoch_path,
+            on_state=on_state,
+            on_left=self._on_left,
+        )
         self._claims[path] = claim
         self._tasks.start(self._watch_over(claim), f"claim {path}")
         return claim
@@ -286,3 +312,25 @@ class Coordination:
             claim.end()
             if self._claims.get(claim.path) is claim:
                 del self._claims[claim.path]
+
+    def _on_left(self, claim: Claim) -> None:
+        if not self._tasks.is_closed:
+            self._tasks.start(self._remove_left(claim), f"remove what is left at {claim.path}")
+
+    async def _remove_left(self, claim: Claim) -> None:
+        """Until the store says that it is gone, or we claim it again."""
+        while not self._is_claimed_anew(claim):
+            try:
+                record = await self._store.get(claim.path)
+                if record is None or not claim.is_own(record.value) or self._is_claimed_anew(claim):
+                    return
+                await self._store.delete(claim.path, expected_version=record.version)
+                return
+            except (BadVersion, NoRecord):
+                return
+            except MetadataError:
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    def _is_claimed_anew(self, former: Claim) -> bool:
+        present = self._claims.get(former.path)
+        return present is not None and present is not former and not present.has_ended

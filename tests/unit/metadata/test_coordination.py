@@ -183,6 +183,33 @@ def test_a_lock_deleted_by_someone_is_claimed_again_as_ephemeral() -> None:
     on_tree(check)
 
 
+def test_a_record_that_could_not_be_deleted_when_it_was_released_goes_later() -> None:
+    """Otherwise it names a holder that does not hold, for as long as the session lives."""
+
+    async def check(tree: MemoryTree, member: Callable[[], Member]) -> None:
+        owner, onlooker = member(), tree.open_session()
+        for end in ("released", "abandoned", "claimed again"):
+            claim = await owner.coordination.lock("/lock", b"me")
+            owner.store.disconnect()
+            if end == "abandoned":
+                claim.abandon()
+            else:
+                await claim.release()
+            assert await onlooker.get("/lock") is not None
+            owner.store.reconnect()
+            if end == "claimed again":
+                again = await owner.coordination.lock("/lock", b"me")
+                await until(lambda: len(owner.tasks) == 1)
+                assert again.is_held
+                assert await onlooker.get("/lock") is not None
+            else:
+                await until(lambda: not len(owner.tasks))
+                assert await onlooker.get("/lock") is None
+        await onlooker.close()
+
+    on_tree(check)
+
+
 def test_a_restarted_owner_takes_over_the_record_of_its_former_session() -> None:
     async def check(tree: MemoryTree, member: Callable[[], Member]) -> None:
         former = tree.open_session()

@@ -136,10 +136,19 @@ class ClusterOwnership:
 
     async def check_served(self, topic: TopicName) -> None:
         bundle = await self._bundle_of(topic)
-        if bundle in self._claiming:
+        if bundle in self._claiming or (bundle not in self._held and await self._is_on_record(bundle)):
             await self.claim(bundle)
         if not self.serves(bundle):
             raise ServiceNotReady(f"Topic {topic} is not served by this broker; look it up again")
+
+    async def _is_on_record(self, bundle: Bundle) -> bool:
+        """Whether others send clients here for a bundle that is not held: after a lost answer, or a former process."""
+        own = self._require_own()
+        try:
+            found = await self._owners.get(bundle.path)
+        except MetadataError:
+            return False
+        return found is not None and found.value.broker_id == own.broker_id and not self._is_leaving
 
     def moved_to(self, topic: TopicName) -> Owner | None:
         for bundle, held in self._held.items():
@@ -326,7 +335,7 @@ class ClusterOwnership:
     def _lose(self, bundle: Bundle, reason: str) -> None:
         """Stop serving at once; closing the topics takes as long as it takes."""
         held = self._held.pop(bundle)
-        held.claim.end()
+        held.claim.abandon()
         self._owners.forget(bundle.path)
         _log.warning("this broker has lost %s: %s", bundle, reason)
         if not held.is_leaving and not self._tasks.is_closed:

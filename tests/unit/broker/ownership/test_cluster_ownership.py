@@ -98,6 +98,26 @@ def test_what_the_session_holds_and_the_broker_forgot_is_still_its_own() -> None
     run(scenario)
 
 
+def test_a_client_that_is_sent_here_is_served_when_the_record_says_so() -> None:
+    """It comes from another broker's look-up, which knows the record alone."""
+
+    async def scenario() -> None:
+        async with Members(2) as members:
+            owner = await settle(members)
+            bundle = owner.ownership.held()[0]
+            held = owner.ownership._held.pop(bundle)
+            held.claim.end()
+            await until(lambda: bundle.path not in owner.cluster.ownership._coordination._claims)
+            other = next(member for member in members.all if member is not owner)
+            assert (await other.ownership.locate(TOPIC)).owner == owner.own
+            await owner.ownership.check_served(TOPIC)
+            assert owner.ownership.serves(bundle)
+            with pytest.raises(ServiceNotReady):
+                await other.ownership.check_served(TOPIC)
+
+    run(scenario)
+
+
 @pytest.mark.feature("F-BND-07", "F-MD-17", "F-MD-22")
 def test_a_lost_session_ends_ownership_and_the_next_one_begins_anew() -> None:
     async def scenario() -> None:
