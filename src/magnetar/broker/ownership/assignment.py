@@ -21,10 +21,10 @@ from magnetar.names import CLUSTERS_ROOT, LOCAL_POLICIES_ROOT, NamespaceName, cl
 from magnetar.runtime.clock import WallClock
 
 # A broker that is told to take a bundle has said so in its report by then, or has not taken it.
-_REMEMBERED_MS: Final = 60_000
+_REMEMBERED_S: Final = 60.0
 _REMEMBERED_MAX: Final = 10_000
 # Whoever asks again so soon gets the same answer: two brokers told to take one bundle would race for it.
-_SAME_ANSWER_MS: Final = 5_000
+_SAME_ANSWER_S: Final = 5.0
 
 
 class Assignment:
@@ -41,16 +41,19 @@ class Assignment:
         self._clock = clock
         self._clusters = RecordCache(store, CLUSTERS_ROOT, decode=_decoded, encode=_encoded, settings=metadata)
         self._local = RecordCache(store, LOCAL_POLICIES_ROOT, decode=_decoded, encode=_encoded, settings=metadata)
-        self._given: dict[str, tuple[str, int]] = {}
+        # Whom each was given to, and when by a clock that nobody sets.
+        self._given: dict[str, tuple[str, float]] = {}
         self._turn = 0
         # Messages a second by broker over a long time; the leader keeps it up to date.
         self.long_term: Mapping[str, float] = {}
+        # The broker that shall have no bundles, if there is one.
+        self.shunned: Callable[[], str] = str
 
     async def choose(self, bundle: Bundle, members: Mapping[str, BrokerLoad]) -> str | None:
         """The broker that shall have a bundle; None when none may."""
         namespace = str(bundle.namespace)
         given = self._given.get(str(bundle))
-        if given is not None and given[0] in members and self._clock.now_ms() - given[1] < _SAME_ANSWER_MS:
+        if given is not None and given[0] in members and self._clock.elapsed_s() - given[1] < _SAME_ANSWER_S:
             return given[0]
         self._turn += 1
         facts = PlacementFacts(
@@ -61,6 +64,7 @@ class Assignment:
             self.bundles_of(members),
             self.long_term,
             self._turn,
+            self.shunned(),
         )
         chosen = choose_broker(namespace, str(bundle), facts, self._settings())
         if chosen is not None:
@@ -70,17 +74,17 @@ class Assignment:
     def remember(self, bundle: str, broker_id: str) -> None:
         """A bundle is on its way to a broker that does not report it yet."""
         self._given.pop(bundle, None)
-        self._given[bundle] = (broker_id, self._clock.now_ms())
+        self._given[bundle] = (broker_id, self._clock.elapsed_s())
         while len(self._given) > _REMEMBERED_MAX:
             del self._given[next(iter(self._given))]
 
     def bundles_of(self, members: Mapping[str, BrokerLoad]) -> dict[str, list[str]]:
         """Bundles by broker: what they report, changed by what was given away since."""
-        now_ms = self._clock.now_ms()
+        now_s = self._clock.elapsed_s()
         self._given = {
             bundle: given
             for bundle, given in self._given.items()
-            if now_ms - given[1] < _REMEMBERED_MS and not (given[0] in members and bundle in members[given[0]].bundles)
+            if now_s - given[1] < _REMEMBERED_S and not (given[0] in members and bundle in members[given[0]].bundles)
         }
         found = {
             broker: [bundle for bundle in load.bundles if bundle not in self._given] for broker, load in members.items()

@@ -9,7 +9,7 @@ Carries.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from magnetar.broker.ownership.assignment import Assignment
@@ -33,7 +33,7 @@ from magnetar.errors import MagnetarError
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 
-_MINUTE_MS = 60_000
+_MINUTE_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -73,32 +73,33 @@ class Balancer:
         self._command = command
         self._memory = ShedderMemory()
         self._averages: dict[str, BundleAverages] = {}
-        self._moved_ms: dict[str, int] = {}
-        self._recent_ms: deque[int] = deque()
+        # When each was moved, by a clock that nobody sets.
+        self._moved_s: dict[str, float] = {}
+        self._recent_s: deque[float] = deque()
         self.rounds = 0
         self.moves_made = 0
         self.splits_made = 0
 
     async def run(self) -> None:
         """Look as often as the shortest of the intervals; each task of the leader has its own."""
-        shed_ms = split_ms = stored_ms = self._clock.now_ms()
+        shed_s = split_s = stored_s = self._clock.elapsed_s()
         while True:
             settings = self._settings()
             await asyncio.sleep(min(settings.shedding_interval_ms, settings.split_interval_ms) / 1000)
-            now_ms = self._clock.now_ms()
+            now_s = self._clock.elapsed_s()
             if not self._membership.is_leader or not settings.enabled:
                 continue
             try:
                 members = await self._membership.members()
                 self.keep_averages(members)
-                if now_ms - stored_ms >= settings.averages_interval_ms:
-                    stored_ms = now_ms
+                if now_s - stored_s >= settings.averages_interval_ms / 1000:
+                    stored_s = now_s
                     await self.store_averages(members)
-                if settings.split_enabled and now_ms - split_ms >= settings.split_interval_ms:
-                    split_ms = now_ms
+                if settings.split_enabled and now_s - split_s >= settings.split_interval_ms / 1000:
+                    split_s = now_s
                     await self.split_round()
-                if settings.shedding_enabled and now_ms - shed_ms >= settings.shedding_interval_ms:
-                    shed_ms = now_ms
+                if settings.shedding_enabled and now_s - shed_s >= settings.shedding_interval_ms / 1000:
+                    shed_s = now_s
                     await self.shed_round()
             except MagnetarError as error:
                 _log.warning("this look of the load balancer found nothing: %s", error)
@@ -133,12 +134,12 @@ class Balancer:
             bundle = parse_bundle(move.bundle)
             if bundle is None:
                 continue
-            target = move.target or await self._target(bundle, move.source)
+            target = move.target or await self._target(bundle, move.takers)
             if not target:
                 continue
             _log.info("%s goes from %s to %s: %s", move.bundle, move.source, target, move.reason)
-            self._moved_ms[move.bundle] = self._clock.now_ms()
-            self._recent_ms.append(self._clock.now_ms())
+            self._moved_s[move.bundle] = self._clock.elapsed_s()
+            self._recent_s.append(self._clock.elapsed_s())
             try:
                 await self._command(move.source, Order(bundle, UNLOAD, target))
             except MagnetarError as error:
@@ -190,13 +191,15 @@ class Balancer:
 
     async def _fixed(self, members: Mapping[str, BrokerLoad]) -> tuple[list[str], list[str]]:
         """Bundles that stay, and why, in words."""
-        settings, now_ms = self._settings(), self._clock.now_ms()
-        self._moved_ms = {
-            bundle: moved for bundle, moved in self._moved_ms.items() if now_ms - moved < settings.shedding_grace_ms
+        settings, now_s = self._settings(), self._clock.elapsed_s()
+        self._moved_s = {
+            bundle: moved
+            for bundle, moved in self._moved_s.items()
+            if now_s - moved < settings.shedding_grace_ms / 1000
         }
-        notes = [f"{bundle} was moved lately and stays" for bundle in self._moved_ms]
+        notes = [f"{bundle} was moved lately and stays" for bundle in self._moved_s]
         policies = [] if settings.shedding_isolated else await self._assignment.isolation_policies()
-        fixed = list(self._moved_ms)
+        fixed = list(self._moved_s)
         for load in members.values():
             for bundle in load.bundles:
                 namespace = bundle.rpartition("/")[0]
@@ -206,13 +209,14 @@ class Balancer:
         return fixed, notes
 
     def _moves_left(self) -> int:
-        now_ms = self._clock.now_ms()
-        while self._recent_ms and now_ms - self._recent_ms[0] >= _MINUTE_MS:
-            self._recent_ms.popleft()
-        return max(0, self._settings().moves_per_minute_max - len(self._recent_ms))
+        now_s = self._clock.elapsed_s()
+        while self._recent_s and now_s - self._recent_s[0] >= _MINUTE_S:
+            self._recent_s.popleft()
+        return max(0, self._settings().moves_per_minute_max - len(self._recent_s))
 
-    async def _target(self, bundle: Bundle, source: str) -> str:
-        members = {broker: load for broker, load in (await self._membership.members()).items() if broker != source}
+    async def _target(self, bundle: Bundle, takers: Sequence[str]) -> str:
+        """Placement has rules of its own, such as as many bundles for each: it chooses among those whom it helps."""
+        members = {broker: load for broker, load in (await self._membership.members()).items() if broker in takers}
         return await self._assignment.choose(bundle, members) or ""
 
     async def _splits(self, members: Mapping[str, BrokerLoad]) -> list[Split]:

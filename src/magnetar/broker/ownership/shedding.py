@@ -24,9 +24,11 @@ SPREAD_PERCENT: Final = 12.5
 class Move(NamedTuple):
     bundle: str
     source: str
-    # Empty: wherever placement puts it.
+    # Empty: wherever placement puts it, among the takers.
     target: str
     reason: str
+    # The brokers that would not be the most loaded of the two after it.
+    takers: tuple[str, ...] = ()
 
 
 class ShedderMemory:
@@ -217,8 +219,9 @@ def _heaviest(
     """The heaviest bundles of a broker until the amount is reached, or within it; one stays in any case."""
     measure = measure or _bytes
     free = view.movable(broker)
-    others = [measure(load.total) for other, load in view.brokers.items() if other != broker]
-    room = measure(view.brokers[broker].total) - min(others, default=0.0)
+    own = measure(view.brokers[broker].total)
+    # How much lighter each of the others is, as if it had taken all that left so far.
+    rooms = {other: own - measure(load.total) for other, load in view.brokers.items() if other != broker}
     moves: list[Move] = []
     left = amount
     # One stays.
@@ -227,11 +230,12 @@ def _heaviest(
         if left <= 0 or weight <= 0:
             break
         # A bundle as heavy as the difference between two brokers would only change places with it.
-        if weight >= room or (at_most and weight > left):
+        takers = tuple(other for other, room in rooms.items() if weight < room)
+        if not takers or (at_most and weight > left):
             continue
-        moves.append(Move(name, broker, "", reason))
+        moves.append(Move(name, broker, "", reason, takers))
         left -= weight
-        room -= 2 * weight
+        rooms = {other: room - 2 * weight for other, room in rooms.items()}
     return moves
 
 

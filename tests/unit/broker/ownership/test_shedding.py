@@ -117,10 +117,11 @@ def test_fixed_bundles_and_the_limit_are_heeded() -> None:
 @pytest.mark.feature("F-LB-06")
 @given(
     st.sampled_from(SHEDDERS),
+    st.booleans(),
     st.lists(st.lists(st.integers(0, 200), max_size=12), min_size=2, max_size=5),
 )
 @settings(max_examples=150, deadline=None)
-def test_moving_comes_to_an_end_and_empties_nobody(shedder: str, weights: list[list[int]]) -> None:
+def test_moving_comes_to_an_end_and_empties_nobody(shedder: str, evenly: bool, weights: list[list[int]]) -> None:
     """A cluster that carries out every move settles, whatever the loads: nothing goes back and forth for ever."""
     names = iter(bundle_names(100))
     owned = [{next(names): weight * float(MIB) for weight in each} for each in weights]
@@ -136,8 +137,11 @@ def test_moving_comes_to_an_end_and_empties_nobody(shedder: str, weights: list[l
             target = move.target or choose_broker(
                 "public/default",
                 move.bundle,
-                PlacementFacts({name: load for name, load in known.items() if name != move.source}),
-                BalanceSettings(placement="LeastLongTermMessageRate", evenly=False),
+                PlacementFacts(
+                    {name: load for name, load in known.items() if name in move.takers},
+                    bundles={name: list(load.bundles) for name, load in known.items()},
+                ),
+                BalanceSettings(placement="LeastLongTermMessageRate", evenly=evenly),
             )
             assert target is not None
             owned[list(known).index(target)][move.bundle] = source.pop(move.bundle)
