@@ -1,159 +1,215 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Up to five brokers share the bundles of a namespace while sessions end, the store is away, and bundles are moved and
-split; clients look topics up all the time.
+"""Up to five brokers share the bundles of a namespace while sessions end, the store is away, brokers die and stand
+still, clocks go wrong, and bundles are moved and split by operators and by the load manager; clients look topics up all
+the time.
 
 At no moment do two brokers serve a topic that both have a live session: two may believe, but then one of them is cut
-off. After calm every look-up ends at one owner, which is the one on record, and nobody holds what is not on record.
+off. Nobody gives a bundle up before its topics are closed. Every look-up ends. After calm all look-ups of a topic end
+at one owner, which is the one on record, nobody holds what is not on record, and under a load that does not change the
+load manager comes to rest.
 """
 
 import asyncio
+from functools import partial
+from random import Random
 
-from magnetar.broker.ownership.bundles import Bundle
-from magnetar.broker.ownership.owner import encode_owner
+from magnetar.broker.ownership.bundles import Bundles
+from magnetar.broker.ownership.owner import Located, encode_owner
 from magnetar.broker.ownership.splitting import RANGE
 from magnetar.config.balance import BalanceSettings
-from magnetar.errors import MagnetarError
-from magnetar.metadata.memory import MemoryStore, MemoryTree
-from magnetar.names import TopicName
+from magnetar.config.metadata import MetadataSettings
+from magnetar.errors import MagnetarError, TooManyRedirects
+from magnetar.names import NamespaceName, TopicName
+from magnetar.runtime.chance import stream
 from tests.simulation.world.checkers.violation import Violation
+from tests.simulation.world.members import SimMember
+from tests.simulation.world.metadata_model import MetadataFaults, MetadataModel
+from tests.simulation.world.metadata_weather import MetadataWeather
+from tests.simulation.world.planted_bugs import planted
 from tests.simulation.world.registry import scenario
+from tests.simulation.world.sessions import Sessions
 from tests.simulation.world.world import World
-from tests.unit.broker.ownership.worlds import METADATA, NAMESPACE, Member
 
-_SECONDS = 40.0
-_CALM_S = 60.0
+NAMESPACE = NamespaceName("public", "default")
+_SECONDS = 30.0
+# How long the load manager may still move bundles after calm, and how long it is watched at rest.
+_SETTLING_S = 90.0
+_RESTING_S = 40.0
+_BUNDLES_MAX = 12
 _REDIRECTS_MAX = 20
-_SETTINGS = BalanceSettings(claim_timeout_ms=2_000, handover_timeout_ms=5_000, unload_timeout_ms=5_000)
+_STRATEGIES = ("OverloadShedder", "ThresholdShedder", "UniformLoadShedder", "AvgShedder", "TransferShedder")
+# Of the usual faults, those of processes and clocks: these brokers have neither disks nor connections.
+_OF_PROCESSES = ("kill", "pause", "clock-jump", "clock-drift")
 
 
 @scenario("ownership")
 async def ownership(world: World) -> None:
-    await OwnershipStory(world).run()
+    with planted(world.planted):
+        await OwnershipStory(world).run()
 
 
 class OwnershipStory:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.random = world.random
-        self.clock = world.node("metadata").clock
-        tree = MemoryTree(self.clock, METADATA)
-        self.store = MemoryStore(tree)
-        count = self.random.randint(2, 5)
-        self.members = [Member(tree, number, _SETTINGS, self.clock) for number in range(count)]
-        # Those that are cut off from the store, or whose session has ended.
-        self.cut_off: dict[str, None] = {}
-        self.topics = [TopicName.parse(f"persistent://{NAMESPACE}/t-{number}") for number in range(6)]
+        self.random = random = world.random
+        model = MetadataModel(
+            stream(world.seed, "metadata"),
+            clock=world.node("metadata").clock,
+            settings=MetadataSettings(session_timeout_ms=4_000),
+            faults=MetadataFaults(
+                delay_least_ms=0.3, delay_tail_ms=0.3, watch_delay_tail_ms=random.choice((1.0, 50.0, 500.0))
+            ),
+        )
+        self.sessions = Sessions(model)
+        topics = (TopicName.parse(f"persistent://{NAMESPACE}/t-{number}") for number in range(8))
+        self.rates = {topic: random.choice((1e5, 1e6, 5e6, 2e7, 6e7)) for topic in topics}
+        settings = _drawn(random)
+        nodes = [world.node(f"broker-{number}") for number in range(1, random.randint(2, 5) + 1)]
+        self.members = [SimMember(node, self.sessions, settings, self.rates) for node in nodes]
+        world.nemesis.forbid(*(kind for kind in world.nemesis.kinds if kind not in _OF_PROCESSES))
+        world.nemesis.targets = nodes
+        self.weather = MetadataWeather(world, self.sessions, stream(world.seed, "weather"))
         self.looked_up = 0
+        self.is_stormy = True
         self.stopping = False
 
     async def run(self) -> None:
-        await self.store.put(NAMESPACE.policies_path, b'{"bundles":{"numBundles":4}}')
+        world = self.world
+        store = self.sessions.metadata.open_session()
+        await store.put(NAMESPACE.policies_path, b'{"bundles":{"numBundles":4}}')
+        await store.close()
         for member in self.members:
-            await member.join()
+            member.node.start(member.live)
         async with asyncio.TaskGroup() as group:
-            for member in self.members:
-                group.create_task(self._weather(member))
-            for _ in range(3):
-                group.create_task(self._client())
+            keeping = group.create_task(self.sessions.keep())
+            for topic in self.rates:
+                group.create_task(self._client(topic))
             group.create_task(self._operator())
-            await asyncio.sleep(_SECONDS)
+            await world.nemesis.run(_SECONDS)
+            self.is_stormy = False
+            world.nemesis.heal()
+            self.weather.heal()
+            await asyncio.sleep(_SETTLING_S)
+            changes = self._changes()
+            await asyncio.sleep(_RESTING_S)
+            if self._changes() != changes:
+                sentence = f"the load manager goes on moving bundles: {changes}, then {self._changes()} changes"
+                world.check([Violation("load manager rests", sentence)])
             self.stopping = True
-        await asyncio.sleep(_CALM_S)
+            keeping.cancel()
         await self._check_calm()
-        for member in self.members:
-            await member.close()
-        await self.store.close()
 
     # --- what happens -----------------------------------------------------------------------------
 
-    async def _weather(self, member: Member) -> None:
-        name = member.own.broker_id
+    async def _client(self, topic: TopicName) -> None:
+        """Looks a topic up and uses it where it is, again and again, beginning anywhere."""
+        random = stream(self.world.seed, f"client of {topic}")
         while not self.stopping:
-            await asyncio.sleep(self.random.expovariate(0.2))
-            self.cut_off[name] = None
-            if self.random.random() < 0.5:
-                self.world.fault("session lost")
-                member.store.expire_session()
-                await asyncio.sleep(self.random.random() * 3)
-                member.store.reestablish_session()
-            else:
-                self.world.fault("store away")
-                member.store.disconnect()
-                await asyncio.sleep(self.random.random() * 3)
-                if self.random.random() < 0.5:
-                    member.store.reconnect()
-                else:
-                    member.store.expire_session()
-                    member.store.reestablish_session()
-            # What the store says of it is told on the loop.
-            await asyncio.sleep(0.001)
-            self.cut_off.pop(name)
-
-    async def _client(self) -> None:
-        while not self.stopping:
-            topic = self.random.choice(self.topics)
             try:
-                await self._look_up(topic, self.random.choice(self.members))
+                owner = await self._look_up(topic, random.choice(self.members))
+                await owner.ask(lambda member: member.serve(topic))
                 self.looked_up += 1
             except MagnetarError:
                 await asyncio.sleep(0.1)
             self._check_one_owner()
-            await asyncio.sleep(self.random.random() * 0.2)
+            await asyncio.sleep(random.random() * (0.5 if self.is_stormy else 2.0))
 
     async def _operator(self) -> None:
-        while not self.stopping:
-            await asyncio.sleep(self.random.expovariate(0.5))
-            asked = self.random.choice(self.members)
+        random = stream(self.world.seed, "operator")
+        while self.is_stormy:
+            await asyncio.sleep(random.expovariate(0.5))
+            asked = random.choice(self.members)
             try:
-                bundles = (await asked.ranges.of(NAMESPACE)).all()
-                bundle = self.random.choice(bundles)
-                if self.random.random() < 0.3 and len(bundles) < 12:
-                    await asked.cluster.split(bundle, RANGE, unload=self.random.random() < 0.5)
-                else:
-                    target = self.random.choice((*(member.own.broker_id for member in self.members), ""))
-                    await asked.cluster.unload(bundle, target)
+                await asked.ask(lambda member: self._operate(member, random))
             except MagnetarError:
                 continue
             self._check_one_owner()
 
-    async def _look_up(self, topic: TopicName, asked: Member) -> Member:
+    async def _operate(self, member: SimMember, random: Random) -> None:
+        cluster = member.joined
+        bundles = (await cluster.ownership.ranges.of(NAMESPACE)).all()
+        bundle = random.choice(bundles)
+        if random.random() < 0.3 and len(bundles) < _BUNDLES_MAX:
+            await cluster.split(bundle, RANGE, unload=random.random() < 0.5)
+        else:
+            await cluster.unload(bundle, random.choice((*(each.name for each in self.members), "")))
+
+    async def _look_up(self, topic: TopicName, asked: SimMember) -> SimMember:
         authoritative = False
         for _ in range(_REDIRECTS_MAX):
-            located = await asked.ownership.locate(topic, authoritative=authoritative)
+            located = await asked.ask(partial(_located, topic=topic, authoritative=authoritative))
             asked = next(member for member in self.members if member.own == located.owner)
             if not located.is_redirect:
                 return asked
             authoritative = located.is_authoritative
-        raise AssertionError(f"{topic} is redirected for ever")
+        raise TooManyRedirects(f"{topic} is redirected for ever")
+
+    def _changes(self) -> int:
+        balancers = [member.joined.balancer for member in self.members]
+        return sum(balancer.moves_made + balancer.splits_made for balancer in balancers)
 
     # --- what must hold ---------------------------------------------------------------------------
 
     def _check_one_owner(self) -> None:
-        whole = [member for member in self.members if member.own.broker_id not in self.cut_off]
-        for topic in self.topics:
-            serving = [member.own.broker_id for member in whole if any(b.has(topic) for b in _served(member))]
+        whole = [member for member in self.members if member.is_whole]
+        for topic in self.rates:
+            serving = [member.name for member in whole if any(bundle.has(topic) for bundle in member.served())]
             if len(serving) > 1:
-                self.world.check([Violation("ownership", f"{topic} is served by {', '.join(serving)}")])
+                self.world.check([Violation("I7 one-owner", f"{topic} is served by {', '.join(serving)}")])
 
     async def _check_calm(self) -> None:
         assert self.looked_up > 0
+        tree = self.sessions.metadata.tree
         violations = []
-        for topic in self.topics:
-            owners = [await self._look_up(topic, member) for member in self.members]
-            if len({owner.own.broker_id for owner in owners}) > 1:
-                violations.append(Violation("ownership", f"brokers do not agree on who has {topic}"))
+        for topic in self.rates:
+            try:
+                owners = [await self._look_up(topic, member) for member in self.members]
+            except MagnetarError as error:
+                violations.append(Violation("look-ups agree", f"nobody says who has {topic}: {error}"))
                 continue
-            bundle = (await owners[0].ranges.fresh(NAMESPACE)).of(topic)
-            record = await self.store.get(bundle.path)
+            if len({owner.name for owner in owners}) > 1:
+                violations.append(Violation("look-ups agree", f"brokers do not agree on who has {topic}"))
+                continue
+            bundles = await owners[0].ask(_bundles)
+            bundle = bundles.of(topic)
+            record = tree.get(bundle.path)
             if record is None or record.value != encode_owner(owners[0].own):
-                violations.append(Violation("ownership", f"the record of {bundle} does not name its owner"))
-        bundles = await self.members[0].ranges.fresh(NAMESPACE)
+                violations.append(Violation("I7 one-owner", f"the record of {bundle} does not name its owner"))
         for member in self.members:
-            stray = [bundle for bundle in _served(member) if not bundles.has(bundle)]
+            bundles = await member.ask(_bundles)
+            stray = [bundle for bundle in member.served() if not bundles.has(bundle)]
             if stray:
-                violations.append(Violation("ownership", f"{member.own.broker_id} holds what is no bundle: {stray}"))
+                violations.append(Violation("I7 one-owner", f"{member.name} holds what is no bundle: {stray}"))
         self.world.check(violations)
 
 
-def _served(member: Member) -> list[Bundle]:
-    return [bundle for bundle in member.ownership.held() if member.ownership.serves(bundle)]
+async def _located(member: SimMember, topic: TopicName, authoritative: bool) -> Located:
+    return await member.joined.ownership.locate(topic, authoritative=authoritative)
+
+
+async def _bundles(member: SimMember) -> Bundles:
+    return await member.joined.ownership.ranges.fresh(NAMESPACE)
+
+
+def _drawn(random: Random) -> BalanceSettings:
+    return BalanceSettings(
+        centralized=random.random() < 0.8,
+        claim_timeout_ms=2_000,
+        handover_timeout_ms=5_000,
+        unload_timeout_ms=5_000,
+        report_interval_min_ms=1_000,
+        report_interval_max_ms=10_000,
+        placement=random.choice(("LeastLongTermMessageRate", "LeastResourceUsageWithWeight")),
+        shedding=random.choice(_STRATEGIES),
+        shedding_interval_ms=2_000,
+        shedding_grace_ms=10_000,
+        moves_per_minute_max=random.choice((5, 100)),
+        threshold_percent=10,
+        history_share=random.choice((0.0, 0.5, 0.9)),
+        move_bytes_min=1e6,
+        lower_boundary=random.random() < 0.5,
+        averages_interval_ms=20_000,
+        split_interval_ms=5_000,
+        bundle_bytes_per_s_max=random.choice((50_000_000, 1_000_000_000)),
+        bundles_per_namespace_max=_BUNDLES_MAX,
+    )

@@ -99,7 +99,7 @@ class Storage:
     async def run(self) -> None:
         world = self.world
         await self.cluster.start()
-        keeping = asyncio.get_running_loop().create_task(self.cluster.keep_sessions())
+        keeping = asyncio.get_running_loop().create_task(self.cluster.sessions.keep())
         for client in self.clients:
             client.node.start(client.live)
         await world.nemesis.run(_SECONDS)
@@ -125,12 +125,24 @@ class Storage:
                 await self._scan(client, sweep, ledger_id)
             if self.cluster.repairs is not None and not self._is_excused():
                 await sweep.check_convergence(self.made)
+                await self._check_doubts()
             done.set()
             await asyncio.get_running_loop().create_future()
 
         scanner.start(scan)
         async with asyncio.timeout(_CALM_S * 4):
             await done.wait()
+
+    async def _check_doubts(self) -> None:
+        """Who lost something has it again after calm, and doubts no ledger of this story any more."""
+        deadline = self.world.loop.time() + _CALM_S
+        for name, storage in list(self.cluster.storages.items()):
+            while doubted := [each for each in await storage.doubts.ledger_ids() if each in self.made]:
+                if self.world.loop.time() > deadline:
+                    sentence = f"{name} still doubts ledgers {doubted} after calm"
+                    self.world.check([Violation("I14 honest", sentence)])
+                    break
+                await asyncio.sleep(0.5)
 
     def _is_excused(self) -> bool:
         """Where one bookie's word is enough, its loss leaves nobody who could say that there was no more."""

@@ -139,6 +139,11 @@ class ModelStore(MetadataStore):
         self._reconnect: asyncio.TimerHandle | None = None
         model.stores.append(self)
 
+    @property
+    def is_connected(self) -> bool:
+        """As this client sees it."""
+        return self._connected and not self._lost and not self._closed
+
     async def get(self, path: str) -> Record | None:
         held = await self._call(lambda: self._model.tree.get(path))
         return held.record() if held is not None else None

@@ -19,6 +19,11 @@ from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.opening import Opening
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.deduplication import Deduplication
+from magnetar.broker.ownership import shedding
+from magnetar.broker.ownership.balancer import Balancer
+from magnetar.broker.ownership.bundles import Bundle
+from magnetar.broker.ownership.cluster_ownership import ClusterOwnership
+from magnetar.broker.ownership.owner import Owner
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import NoSuchEntry
 from magnetar.ids import Position
@@ -29,6 +34,7 @@ from magnetar.ledger.tail_writer import TailWriter
 from magnetar.ledger.tcp_channel import TcpChannel
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_format import CursorSnapshot
+from magnetar.metadata.cache import RecordCache
 from magnetar.wire.bookkeeper.codes import LAST_ADD_CONFIRMED
 from tests.simulation.world.storage_cluster import SMALL_BOOKIE
 
@@ -191,6 +197,55 @@ def _duplicates_forgotten() -> AbstractContextManager[Any]:
     return patch.object(Deduplication, "replay", lambda self, identity, now_ms: None)
 
 
+# --- in the cluster -----------------------------------------------------------------------------------------
+
+
+def _given_up_before_closed() -> AbstractContextManager[Any]:
+    """A bundle is free for others while its topics are still open here."""
+
+    async def release(self: ClusterOwnership, bundle: Bundle, target: Owner | None = None) -> bool:
+        held = self._held.get(bundle)
+        if held is None or held.is_leaving:
+            return False
+        held.is_leaving, held.target = True, target
+        await held.claim.release()
+        await self.close_topics(bundle)
+        self._held.pop(bundle, None)
+        return True
+
+    return patch.object(ClusterOwnership, "release", release)
+
+
+@contextmanager
+def _look_ups_stay_cached() -> Iterator[None]:
+    """Who had a bundle once is answered for ever."""
+
+    def hear_nothing(self: RecordCache[Any], told: Any) -> None:
+        return
+
+    with (
+        patch.object(RecordCache, "_on_change", hear_nothing),
+        patch.object(RecordCache, "_on_session", hear_nothing),
+        patch.object(RecordCache, "forget", hear_nothing),
+    ):
+        yield
+
+
+@contextmanager
+def _shedding_flaps() -> Iterator[None]:
+    """The heaviest bundle leaves a loaded broker, whether that helps or not, and however lately it came."""
+
+    def heaviest(view: shedding.View, broker: str, amount: float, reason: str, **rest: Any) -> list[shedding.Move]:
+        free = view.movable(broker)
+        return [shedding.Move(free[0][0], broker, "", reason)] if free else []
+
+    async def nothing_fixed(self: Balancer, members: Any) -> tuple[list[str], list[str]]:
+        return [], []
+
+    with patch.object(shedding, "_heaviest", heaviest), patch.object(Balancer, "_fixed", nothing_fixed):
+        yield
+
+
 BUGS: dict[str, Bug] = {
     "ack-before-sync": lambda: ExitStack(),
     "fence-ignored": _fence_ignored,
@@ -208,4 +263,8 @@ BUGS: dict[str, Bug] = {
     "cursor-not-saved": _cursor_not_saved,
     "redelivery-lost": _redelivery_lost,
     "duplicates-forgotten": _duplicates_forgotten,
+    "owners-not-fenced": _fence_ignored,
+    "given-up-before-closed": _given_up_before_closed,
+    "look-ups-stay-cached": _look_ups_stay_cached,
+    "shedding-flaps": _shedding_flaps,
 }

@@ -4,15 +4,13 @@
 Bookies are the production ones, whole: cookie, boots, storage, server and listing, and the auditor and replication
 workers in the same process if asked. Only two names are exchanged for the time of a run (`simulated`): how a port is
 taken, and the class of the storage, which gets a witness. Clients run the production ledger client over its TCP
-channels. Sessions belong to processes: a process that dies or stands still stops talking to the store, and its session
-ends after the timeout.
+channels.
 Assembles.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -31,8 +29,10 @@ from magnetar.ledger.bookies import Bookies
 from magnetar.ledger.catalog import LedgerCatalog
 from magnetar.ledger.channel import BookieChannel
 from magnetar.ledger.ledgers import Ledgers
+from magnetar.ledger.own_copies import OwnCopies
 from magnetar.ledger.paths import COOKIES
 from magnetar.ledger.placement import RandomPlacement
+from magnetar.ledger.repair_list import RepairList
 from magnetar.ledger.tcp_channel import TcpChannels
 from magnetar.runtime.chance import stream
 from magnetar.runtime.metrics import Metrics
@@ -45,7 +45,7 @@ from tests.simulation.world.hasty_channel import hasty
 from tests.simulation.world.metadata_model import MetadataFaults, MetadataModel, ModelStore
 from tests.simulation.world.network import SimSocket
 from tests.simulation.world.node import Node
-from tests.simulation.world.process import SimProcess, current_process
+from tests.simulation.world.sessions import Sessions
 from tests.simulation.world.watched_storage import WatchedStorage, Witness
 from tests.simulation.world.world import World
 
@@ -53,7 +53,6 @@ Answer = TypeVar("Answer")
 
 PORT = 3181
 _SESSION_TIMEOUT_MS = 4_000
-_HEARTBEAT_S = 0.1
 _RETRY_S = 0.2
 # Small enough that some dozens of entries meet every limit: cache halves, rolled journals, rolled entry logs.
 SMALL_BOOKIE = BookieSettings(
@@ -74,6 +73,7 @@ SMALL_BOOKIE = BookieSettings(
     major_compaction_interval_ms=12_000,
     scrub_interval_ms=5_000,
     disk_check_interval_ms=1_000,
+    limbo_check_interval_ms=500,
 )
 _CHANNEL = ChannelSettings(
     connect_timeout_ms=1_000, request_timeout_ms=2_500, reconnect_delay_ms=50, reconnect_delay_max_ms=500
@@ -97,26 +97,6 @@ REPAIRS = RepairSettings(
     retry_delay_ms=500,
     retry_delay_max_ms=4_000,
 )
-
-
-@dataclass(slots=True)
-class Session:
-    """One process's way to the metadata store, and why nothing passes on it now."""
-
-    store: ModelStore
-    process: SimProcess
-    reasons: dict[str, None] = field(default_factory=dict)
-
-    def block(self, reason: str) -> None:
-        if not self.reasons:
-            self.store.cut()
-        self.reasons[reason] = None
-
-    def unblock(self, reason: str) -> None:
-        if reason in self.reasons:
-            del self.reasons[reason]
-            if not self.reasons:
-                self.store.heal()
 
 
 class StorageCluster:
@@ -151,7 +131,7 @@ class StorageCluster:
         self.metadata.on_stored = self.records.on_stored
         # How often fences get lost and recovery reads are slow, beside what the network does.
         self.haste = 0.0
-        self.sessions: list[Session] = []
+        self.sessions = Sessions(self.metadata)
         # The storage of each bookie that runs now, by the node's name.
         self.storages: dict[str, WatchedStorage] = {}
         # Nodes whose disk was damaged at rest: only these may find losses.
@@ -169,28 +149,6 @@ class StorageCluster:
             faults.write_latency, faults.sync_latency = Latency(0.05, 0.05), Latency(0.3, 1.0)
             node.start(self._run_bookie)
 
-    async def keep_sessions(self) -> None:
-        """For ever: what the heartbeats of processes come to."""
-        while True:
-            for session in list(self.sessions):
-                process = session.process
-                if process.dead:
-                    session.block("dead")
-                    self.sessions.remove(session)
-                elif process.paused:
-                    session.block("paused")
-                else:
-                    session.unblock("paused")
-            await asyncio.sleep(_HEARTBEAT_S)
-
-    def session(self) -> ModelStore:
-        """A session for the process that asks."""
-        process = current_process.get()
-        assert process is not None, "only processes have sessions"
-        store = self.metadata.open_session()
-        self.sessions.append(Session(store, process))
-        return store
-
     # --- a bookie ------------------------------------------------------------------------------------------
 
     async def _run_bookie(self, node: Node) -> None:
@@ -201,19 +159,25 @@ class StorageCluster:
             if not failed.done():
                 failed.set_result(error)
 
-        store = self.session()
+        store = self.sessions.open()
         catalog = LedgerCatalog(store, node.random(f"catalog-{node.lives}"), self.ledger_settings)
 
         async def existing() -> list[int]:
             return [ledger_id async for ledger_id in catalog.ledger_ids()]
 
+        tasks = Tasks(f"{node.name} repairs", lambda name, error: on_failed(error))
+        client = await self.ledgers(node, store, tasks) if self.repairs is not None else None
+        complete = None
+        if client is not None and self.repairs is not None:
+            own_locks = RepairList(store, node.clock, f"{node.name}-own-copies-{node.lives}")
+            complete = OwnCopies(client[0].parts, own_locks, self.repairs).complete
         parts = BookieParts(
             disk=node.disk,
             store=store,
             clock=node.clock,
             metrics=Metrics(),
             index_factory=lambda directory: PlainLedgerIndex.open(node.disk, directory),
-            questions=LedgerQuestions(existing, catalog.exists),
+            questions=LedgerQuestions(existing, catalog.exists, complete=complete),
             fresh_instance_id="simulated",
             on_failed=on_failed,
         )
@@ -225,9 +189,7 @@ class StorageCluster:
             registration_check_interval_ms=300,
         )
         bookie = await Bookie.open(parts, self.bookie_settings, ports)
-        if self.repairs is not None:
-            tasks = Tasks(f"{node.name} repairs", lambda name, error: on_failed(error))
-            client = await self._ledgers(node, store, tasks)
+        if client is not None and self.repairs is not None:
             owner = f"{bookie.bookie_id}"
             await AutoRecovery(store, *client, node.clock, self.repairs, owner).start(tasks)
         raise await failed
@@ -280,10 +242,10 @@ class StorageCluster:
             self.world.check([Violation("R19 no silent death", f"{node.name}: {name} died of {error!r}")])
 
         tasks = Tasks(node.name, on_crash)
-        ledgers, _ = await self._ledgers(node, self.session(), tasks)
+        ledgers, _ = await self.ledgers(node, self.sessions.open(), tasks)
         return ledgers
 
-    async def _ledgers(self, node: Node, store: ModelStore, tasks: Tasks) -> tuple[Ledgers, Bookies]:
+    async def ledgers(self, node: Node, store: ModelStore, tasks: Tasks) -> tuple[Ledgers, Bookies]:
         bookies = await patiently(lambda: Bookies.open(store, tasks))
         random = node.random(f"ledgers-{node.lives}")
         channels: Callable[[str], BookieChannel] = TcpChannels(bookies.address, tasks, self.channel_settings)

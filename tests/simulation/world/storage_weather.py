@@ -12,11 +12,9 @@ from functools import partial
 
 from magnetar.runtime.chance import stream
 from magnetar.runtime.simulated_kernel import Image
-from tests.simulation.world.metadata_model import MetadataFaults
+from tests.simulation.world.metadata_weather import MetadataWeather
 from tests.simulation.world.node import Node
-from tests.simulation.world.storage_cluster import Session, StorageCluster
-
-_CUT = "cut by the nemesis"
+from tests.simulation.world.storage_cluster import StorageCluster
 
 
 class StorageWeather:
@@ -28,10 +26,7 @@ class StorageWeather:
         self._healed = False
         nemesis = cluster.world.nemesis
         nemesis.targets = [*cluster.nodes, *clients]
-        nemesis.add("metadata-cut", self._cut, 0.02, 0.3)
-        nemesis.add("metadata-outage", self._outage, 0.01, 0.1)
-        nemesis.add("metadata-expiry", self._expire, 0.01, 0.2)
-        nemesis.add("metadata-answers-lost", self._lose_answers, 0.02, 0.2)
+        self._metadata = MetadataWeather(cluster.world, cluster.sessions, self._random)
         nemesis.add("rolling-restart", self._restart_all, 0.05, 0.5)
         nemesis.add("bit-rot", self._rot, 0.02, 0.2)
         nemesis.add("wiped-disk", self._wipe, 0.02, 0.2)
@@ -42,49 +37,12 @@ class StorageWeather:
     def heal(self) -> None:
         self._healed = True
         self._world.nemesis.heal()
-        model = self._cluster.metadata
-        if model.is_out:
-            model.end_outage()
-        self._calm()
-        for session in self._cluster.sessions:
-            session.unblock(_CUT)
+        self._metadata.heal()
 
     async def after_calm(self) -> None:
         """The operator's part: a bookie whose disks are empty is let in again."""
         if self._victim.name in self._cluster.emptied:
             await self._cluster.forget_cookie(self._victim)
-
-    def _cut(self) -> bool:
-        session = self._session()
-        if session is None:
-            return False
-        session.block(_CUT)
-        self._later(self._random.choice((0.2, 3.0, 10.0)) * self._random.random(), partial(session.unblock, _CUT))
-        return True
-
-    def _outage(self) -> bool:
-        model = self._cluster.metadata
-        if model.is_out:
-            return False
-        model.begin_outage()
-        self._later(self._random.uniform(0.1, 5.0), model.end_outage)
-        return True
-
-    def _expire(self) -> bool:
-        session = self._session()
-        if session is not None:
-            self._cluster.metadata.expire(session.store)
-        return session is not None
-
-    def _lose_answers(self) -> bool:
-        faults: MetadataFaults = self._cluster.metadata.faults
-        faults.request_lost_chance = faults.answer_lost_chance = self._random.random() * 0.2
-        self._later(self._random.uniform(0.1, 3.0), self._calm)
-        return True
-
-    def _calm(self) -> None:
-        faults = self._cluster.metadata.faults
-        faults.request_lost_chance = faults.answer_lost_chance = 0.0
 
     def _restart_all(self) -> bool:
         """One bookie after the other, each for a moment: idle clients notice nothing."""
@@ -153,10 +111,6 @@ class StorageWeather:
     def _damage(self) -> None:
         self._cluster.damaged[self._victim.name] = None
         self._world.atlas.wiped(self._victim.name)
-
-    def _session(self) -> Session | None:
-        living = [session for session in self._cluster.sessions if not session.process.dead]
-        return self._random.choice(living) if living else None
 
     def _later(self, seconds: float, call: Callable[[], object]) -> None:
         self._world.loop.call_later(seconds, lambda: None if self._healed else call(), context=Context())
