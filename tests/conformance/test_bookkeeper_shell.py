@@ -110,6 +110,9 @@ def test_repairs_are_steered(cluster: Cluster) -> None:
     assert shell(cluster, "lostbookierecoverydelay", "-g").out.endswith(": 7\n")
     assert shell(cluster, "autorecovery", "--disable").out == "Autorecovery is disabled.\n"
     assert shell(cluster, "autorecovery", "--enable").out == "Autorecovery is enabled.\n"
+    assert shell(cluster, "healthcheck", "--disable").out == "Health checks of bookies are disabled.\n"
+    assert shell(cluster, "healthcheck").out == "Health checks of bookies are disabled.\n"
+    assert shell(cluster, "healthcheck", "-e").out == "Health checks of bookies are enabled.\n"
     assert shell(cluster, "whoisauditor").out.removeprefix("Auditor: ").strip() in names(cluster)
     assert shell(cluster, "listunderreplicated").code == 0
 

@@ -221,6 +221,18 @@ def autorecovery(
 
 
 @app.command()
+def healthcheck(
+    metadata: Metadata,
+    enable: Annotated[bool, typer.Option("--enable", "-enable", "-e")] = False,
+    disable: Annotated[bool, typer.Option("--disable", "-disable", "-d")] = False,
+) -> None:
+    """Whether brokers set bookies aside that fail: switch it off for a rolling upgrade of bookies, or say which."""
+    if enable and disable:
+        raise typer.BadParameter("--enable and --disable exclude each other")
+    _run(metadata, lambda s: shell.health_check(s, True if enable else False if disable else None))
+
+
+@app.command()
 def metaformat(
     metadata: Metadata,
     force: Annotated[bool, typer.Option("--force", "-f", help="Do not ask.")] = False,

@@ -19,6 +19,7 @@ from magnetar.config.load import Settings
 from magnetar.errors import BookieUnavailable, MagnetarError, NoSuchLedger
 from magnetar.ledger.auditor_election import current_auditor
 from magnetar.ledger.auto_recovery import AutoRecovery
+from magnetar.ledger.health_switch import is_health_checked, set_health_checked
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.paths import COOKIES, ROOT
 from magnetar.ledger.placement import Placement, RandomPlacement
@@ -181,6 +182,12 @@ async def autorecovery(shell: Shell, enabled: bool | None) -> None:
     elif enabled is False:
         await repairs.disable()
     shell.say(f"Autorecovery is {'enabled' if await repairs.is_enabled() else 'disabled'}.")
+
+
+async def health_check(shell: Shell, enabled: bool | None) -> None:
+    if enabled is not None:
+        await set_health_checked(shell.store, enabled)
+    shell.say(f"Health checks of bookies are {'enabled' if await is_health_checked(shell.store) else 'disabled'}.")
 
 
 # --- trying -----------------------------------------------------------------------------------

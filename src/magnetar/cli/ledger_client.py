@@ -14,6 +14,7 @@ from magnetar.config.load import Settings
 from magnetar.ledger.auditor import Standing
 from magnetar.ledger.bookie_places import BookiePlaces
 from magnetar.ledger.bookies import Bookies
+from magnetar.ledger.health_switch import HealthSwitch
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.tcp_channel import TcpChannels
 from magnetar.ledger.topology_placement import TopologyPlacement
@@ -44,11 +45,13 @@ async def ledger_client(
     channels = TcpChannels(bookies.address, tasks, settings.channel)
     loop = asyncio.get_running_loop()
     places = await BookiePlaces.open(store, bookies, settings.placement, channels.free_bytes, tasks)
-    placement = TopologyPlacement(places, random, lambda: loop.time() * 1000, settings.placement)
+    health = await HealthSwitch.open(store, tasks)
+    placement = TopologyPlacement(places, random, lambda: loop.time() * 1000, settings.placement, lambda: health.is_on)
     ledgers = Ledgers(store, channels, placement, clock, random, tasks, settings.ledger)
     try:
         yield LedgerClient(ledgers, bookies, channels, places, placement)
     finally:
+        health.close()
         places.close()
         bookies.close()
         channels.close()

@@ -116,8 +116,8 @@ def run_standalone_workers(
 def _checked(settings: Settings) -> Settings:
     if settings.broker.advertised_listeners or settings.broker.bind_addresses:
         raise BadSetting(
-            "advertisedListeners and bindAddresses name one port, and each worker has its own: start without --workers, "
-            "or give advertisedAddress"
+            "advertisedListeners and bindAddresses name one port, and each worker has its own: "
+            "start without --workers, or give advertisedAddress"
         )
     check_exposure(settings, sys.stderr.write)
     start_logging(settings.runtime, sys.stderr)

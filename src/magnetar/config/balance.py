@@ -13,6 +13,8 @@ class BalanceSettings:
     namespace_bundles: int = 4
     # The leader says where a bundle goes; otherwise each broker decides by what it knows.
     centralized: bool = True
+    # False: the leader has no bundles as long as there are other brokers, and serves administration and look-ups alone.
+    leader_takes_bundles: bool = True
     # How long a look-up waits for the metadata store to grant a bundle.
     claim_timeout_ms: int = 10_000
     # How long a broker waits for a bundle that another one hands over to it.

@@ -17,6 +17,7 @@ from magnetar.wire.bookkeeper.registry import ROOT as ROOT
 
 LAYOUT: Final = f"{ROOT}/LAYOUT"
 ID_GENERATOR: Final = f"{ROOT}/idgen"
+HEALTH_CHECK_DISABLED: Final = f"{ROOT}/disableHealthCheck"
 LONG_ID_GENERATOR: Final = f"{ROOT}/idgen-long"
 
 REPAIR: Final = f"{ROOT}/underreplication"

@@ -40,7 +40,16 @@ class Spread(NamedTuple):
 
 
 class TopologyPlacement(Placement):
-    __slots__ = ("_chance", "_now_ms", "_places", "_quarantine", "_settings", "choices", "choices_loosened")
+    __slots__ = (
+        "_chance",
+        "_is_health_checked",
+        "_now_ms",
+        "_places",
+        "_quarantine",
+        "_settings",
+        "choices",
+        "choices_loosened",
+    )
 
     def __init__(
         self,
@@ -48,8 +57,10 @@ class TopologyPlacement(Placement):
         chance: Chance,
         now_ms: Callable[[], float],
         settings: PlacementSettings,
+        is_health_checked: Callable[[], bool] = lambda: True,
     ) -> None:
         self._places = places
+        self._is_health_checked = is_health_checked
         self._chance = chance
         self._now_ms = now_ms
         self._settings = settings
@@ -77,7 +88,8 @@ class TopologyPlacement(Placement):
         return {member: chosen[member] for member in failed}
 
     def on_bookie_failed(self, bookie: str) -> None:
-        self._quarantine.on_failed(bookie, self._now_ms())
+        if self._is_health_checked():
+            self._quarantine.on_failed(bookie, self._now_ms())
         self._quarantine.forget_absent(frozenset(self._places()))
 
     # --- candidates ---------------------------------------------------------------------------
@@ -87,7 +99,7 @@ class TopologyPlacement(Placement):
     ) -> tuple[str, ...]:
         places = self._places()
         unwanted = frozenset(excluded)
-        resting = self._quarantine.bookies(self._now_ms())
+        resting = self._quarantine.bookies(self._now_ms()) if self._is_health_checked() else []
         needed = kept.count(None)
         found = 0
         for groups in dict.fromkeys((affinity.primary, (*affinity.primary, *affinity.secondary))):

@@ -15,6 +15,7 @@ from magnetar.broker.ownership.balancer import Balancer
 from magnetar.broker.ownership.bundle_ranges import BundleRanges
 from magnetar.broker.ownership.bundles import Bundle
 from magnetar.broker.ownership.cluster_ownership import ClusterOwnership
+from magnetar.broker.ownership.dedicated_leader import DedicatedLeader
 from magnetar.broker.ownership.dynamic_settings import DynamicSettings
 from magnetar.broker.ownership.handovers import Handovers
 from magnetar.broker.ownership.level_keeper import LevelKeeper, announced_in
@@ -86,6 +87,10 @@ class Cluster:
             self._tasks,
             self.assignment.choose,
         )
+        self.leader = DedicatedLeader(
+            self.ownership, self.membership, self._current, lambda bundle: self._give(bundle, "")
+        )
+        self.assignment.shunned = lambda: self.leader.shunned
         self.handovers = Handovers(store, self.ownership, self._tasks)
         self.splitter = Splitter(ranges, self.ownership, places)
         self.orders = Orders(store, self._tasks, self._carry_out, clustering.settings.unload_timeout_ms)
@@ -138,6 +143,7 @@ class Cluster:
         self._tasks.start(self.stalls.run(), "stall watch")
         self._tasks.start(self.reports.run(), "load reports")
         self._tasks.start(self.balancer.run(), "load balancer")
+        self._tasks.start(self.leader.run(), "dedicated leader")
         self._tasks.start(level.follow(), "format level")
         self._tasks.start(self.levels.run(), "format level keeper")
 

@@ -70,7 +70,7 @@ class DynamicSettings:
             self._wake.clear()
             try:
                 record = await self._store.get(CONFIGURATION_PATH)
-                self.current = applied(self._started_with, {} if record is None else _decoded(record.value))
+                self._take_over(applied(self._started_with, {} if record is None else _decoded(record.value)))
             except MagnetarError as error:
                 _log.info("dynamic settings could not be read: %s", error)
             try:
@@ -81,6 +81,15 @@ class DynamicSettings:
 
     def close(self) -> None:
         self._unwatch()
+
+    def _take_over(self, wanted: BalanceSettings) -> None:
+        before, self.current = self.current, wanted
+        for what, old, new in (
+            ("shedding", before.shedding, wanted.shedding),
+            ("placement", before.placement, wanted.placement),
+        ):
+            if old != new:
+                _log.info("the strategy of %s is %s now; it was %s", what, new, old)
 
     def _on_change(self, change: Change) -> None:
         self._wake.set()

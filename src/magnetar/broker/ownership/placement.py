@@ -29,6 +29,8 @@ class PlacementFacts(NamedTuple):
     # Messages a second by broker over a long time; the report's own rate where it is not known.
     long_term: Mapping[str, float] = {}
     turn: int = 0
+    # A broker that gets no bundle unless there is no other; may be empty.
+    shunned: str = ""
 
 
 def weights_of(settings: BalanceSettings) -> tuple[float, ...]:
@@ -44,6 +46,7 @@ def weights_of(settings: BalanceSettings) -> tuple[float, ...]:
 def choose_broker(namespace: str, bundle: str, facts: PlacementFacts, settings: BalanceSettings) -> str | None:
     """The broker for a bundle; None when no broker may have it."""
     left = allowed_brokers(namespace, facts.policies, facts.brokers)
+    left = _or_all([broker for broker in left if broker != facts.shunned], left)
     left = _apart(left, facts, settings)
     left = _or_all([b for b in left if facts.brokers[b].total.topics < settings.topics_per_broker_max], left)
     left = _or_all([b for b in left if _usage(facts.brokers[b], settings) < settings.overloaded_percent], left)
