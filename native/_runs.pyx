@@ -2,8 +2,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """The loops of `wire/runs.py`, compiled: the same results for the same arguments, which tests hold them to."""
 
+from cpython.buffer cimport Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from cpython.list cimport PyList_Check, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 
@@ -18,6 +23,8 @@ cdef extern from "crc32c.h":
 
 
 magnetar_crc32c_prepare()
+
+EDITION = 2
 
 
 def cut_frames(bytes chunk not None, Py_ssize_t start, Py_ssize_t size_max, list frames not None):
@@ -277,3 +284,316 @@ def log_records(uint32_t seed, uint64_t offset, uint64_t location, list entries 
         row += 28
         offset += 16 + length
     return records, rows
+
+
+cdef struct Outgoing:
+    const char *data
+    Py_ssize_t size
+    uint64_t ledger_id
+    uint64_t entry_id
+
+
+cdef inline int _varint_size(uint64_t number) noexcept:
+    cdef int size = 1
+    while number >= 0x80:
+        number >>= 7
+        size += 1
+    return size
+
+
+cdef int _bytes_of(object stored, const char **data, Py_ssize_t *size) except -1:
+    """Where the bytes of an entry's body lie; 0 when it is not one stretch of memory."""
+    cdef object body = stored.body
+    cdef Py_buffer *view
+    if not PyMemoryView_Check(body):
+        return 0
+    view = PyMemoryView_GET_BUFFER(body)
+    if view.ndim != 1 or view.itemsize != 1 or (view.strides != NULL and view.strides[0] != 1):
+        return 0
+    data[0] = <const char *>view.buf
+    size[0] = view.len
+    return 1
+
+
+cdef int _outgoing(object delivery, bint whole, Outgoing *found) except -1:
+    """Read what is needed of a delivery; 0 when it is not a first one of a whole entry."""
+    cdef object position
+    cdef Py_ssize_t start
+    if not PyTuple_Check(delivery) or PyTuple_GET_SIZE(delivery) != 6:
+        raise TypeError("a delivery is a tuple of six")
+    if (<object>PyTuple_GET_ITEM(delivery, 5)) or (<object>PyTuple_GET_ITEM(delivery, 4)):
+        return 0
+    position = <object>PyTuple_GET_ITEM(delivery, 1)
+    if not PyTuple_Check(position) or PyTuple_GET_SIZE(position) != 2:
+        raise TypeError("a position is a tuple of two")
+    if not _bytes_of((<object>PyTuple_GET_ITEM(delivery, 0)), &found.data, &found.size):
+        return 0
+    start = 0 if whole else (<object>PyTuple_GET_ITEM(delivery, 2)).message_start
+    if not 0 <= start <= found.size:
+        return 0
+    found.data += start
+    found.size -= start
+    found.ledger_id = <uint64_t><int64_t>(<object>PyTuple_GET_ITEM(position, 0))
+    found.entry_id = <uint64_t><int64_t>(<object>PyTuple_GET_ITEM(position, 1))
+    return 1
+
+
+# What is the same in all MESSAGE commands of a consumer: its id, and what follows the entry id and the message id.
+cdef struct Surround:
+    char consumer[12]
+    char partition[12]
+    char epoch[12]
+    int consumer_size
+    int partition_size
+    int epoch_size
+
+
+cdef inline int _put_field(char *to, char tag, int64_t number) noexcept:
+    """A field that is left out where the number is -1."""
+    to[0] = tag
+    return 0 if number == -1 else 1 + magnetar_put_varint(to + 1, <uint64_t>number)
+
+
+cdef inline Py_ssize_t _id_size(const Outgoing *each, const Surround *around) noexcept:
+    return 2 + _varint_size(each.ledger_id) + _varint_size(each.entry_id) + around.partition_size
+
+
+cdef inline Py_ssize_t _message_size(const Outgoing *each, const Surround *around) noexcept:
+    return around.consumer_size + 2 + _id_size(each, around) + around.epoch_size
+
+
+cdef char *_put_message(char *to, const Outgoing *each, const Surround *around) noexcept:
+    """Sizes and command in front of the stored bytes; returns where those begin."""
+    cdef Py_ssize_t message = _message_size(each, around)
+    cdef Py_ssize_t command = 3 + _varint_size(message) + message
+    magnetar_put32(to, 4 + command + each.size)
+    magnetar_put32(to + 4, command)
+    to[8] = 0x08
+    to[9] = 0x09
+    to[10] = 0x4A
+    to += 11
+    to += magnetar_put_varint(to, message)
+    memcpy(to, around.consumer, around.consumer_size)
+    to += around.consumer_size
+    to[0] = 0x12
+    to[1] = _id_size(each, around)
+    to[2] = 0x08
+    to += 3
+    to += magnetar_put_varint(to, each.ledger_id)
+    to[0] = 0x10
+    to += 1
+    to += magnetar_put_varint(to, each.entry_id)
+    memcpy(to, around.partition, around.partition_size)
+    to += around.partition_size
+    memcpy(to, around.epoch, around.epoch_size)
+    return to + around.epoch_size
+
+
+cdef bytes _put_messages(const Outgoing *found, Py_ssize_t count, const Surround *around, Py_ssize_t copied_max):
+    """Frames as one buffer; the body of the last one is left out when it is larger than copied_max."""
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t index, message
+    cdef bytes frames
+    cdef char *to
+    for index in range(count):
+        message = _message_size(&found[index], around)
+        size += 11 + _varint_size(message) + message
+        if found[index].size <= copied_max:
+            size += found[index].size
+    frames = PyBytes_FromStringAndSize(NULL, size)
+    to = PyBytes_AS_STRING(frames)
+    for index in range(count):
+        to = _put_message(to, &found[index], around)
+        if found[index].size <= copied_max:
+            memcpy(to, found[index].data, found[index].size)
+            to += found[index].size
+    return frames
+
+
+def frame_messages(
+    uint64_t consumer_id,
+    int64_t partition,
+    int64_t epoch,
+    bint whole,
+    object deliveries,
+    Py_ssize_t copied_max,
+):
+    """Bodies up to copied_max are copied behind their header, which is cheaper than a buffer of their own."""
+    cdef Py_ssize_t count
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t until
+    cdef Outgoing *found
+    cdef Surround around
+    cdef list buffers = []
+    if not PyList_Check(deliveries):
+        raise TypeError("deliveries are a list")
+    count = PyList_GET_SIZE(deliveries)
+    around.consumer[0] = 0x08
+    around.consumer_size = 1 + magnetar_put_varint(around.consumer + 1, consumer_id)
+    around.partition_size = _put_field(around.partition, 0x18, partition)
+    around.epoch_size = _put_field(around.epoch, 0x28, epoch)
+    found = <Outgoing *>PyMem_Malloc((count or 1) * sizeof(Outgoing))
+    if found == NULL:
+        raise MemoryError
+    try:
+        for until in range(count):
+            if not _outgoing(<object>PyList_GET_ITEM(deliveries, until), whole, &found[until]):
+                return None
+        while at < count:
+            until = at + 1
+            while until < count and found[until - 1].size <= copied_max:
+                until += 1
+            buffers.append(_put_messages(&found[at], until - at, &around, copied_max))
+            if found[until - 1].size > copied_max:
+                delivery = deliveries[until - 1]
+                buffers.append(delivery[0].body if whole else delivery[0].body[delivery[2].message_start :])
+            at = until
+    finally:
+        PyMem_Free(found)
+    return buffers
+
+
+def read_ack(bytes command not None):
+    cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(command)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(command)
+    cdef Py_ssize_t at = 3
+    cdef Py_ssize_t until
+    cdef uint64_t length = 0, consumer_id = 0, ledger_id = 0, entry_id = 0, other = 0, request_id = 0
+    cdef list positions = []
+    cdef bint is_numbered = False
+    if size < 3 or data[0] != 0x08 or data[1] != 0x0A or data[2] != 0x52:
+        return None
+    if not _varint(data, size, &at, &length) or length != <uint64_t>(size - at):
+        return None
+    if at >= size or data[at] != 0x08:
+        return None
+    at += 1
+    if not _varint(data, size, &at, &consumer_id) or size - at < 2 or data[at] != 0x10 or data[at + 1] != 0:
+        return None
+    at += 2
+    while at < size and data[at] == 0x1A:
+        at += 1
+        if at >= size or data[at] > 127:
+            return None
+        until = at + 1 + data[at]
+        at += 1
+        if until > size or at >= until or data[at] != 0x08:
+            return None
+        at += 1
+        if not _varint(data, until, &at, &ledger_id) or at >= until or data[at] != 0x10:
+            return None
+        at += 1
+        if not _varint(data, until, &at, &entry_id) or ledger_id >> 63 or entry_id >> 63:
+            return None
+        if at < until and data[at] == 0x18:
+            at += 1
+            if not _varint(data, until, &at, &other):
+                return None
+        if at < until and data[at] == 0x20:
+            at += 1
+            if not _varint(data, until, &at, &other):
+                return None
+        if at != until:
+            return None
+        positions.append((ledger_id, entry_id))
+    if at < size and data[at] == 0x40:
+        at += 1
+        is_numbered = True
+        if not _varint(data, size, &at, &request_id):
+            return None
+    if at != size or not positions:
+        return None
+    return consumer_id, request_id if is_numbered else None, positions
+
+
+cdef inline int _skip(const uint8_t *data, Py_ssize_t size, Py_ssize_t *at, int kind) noexcept:
+    """Pass over a field's value of this wire type; 0 when that is not possible."""
+    cdef uint64_t number = 0
+    if kind == 0:
+        return _varint(data, size, at, &number)
+    if kind == 2:
+        if not _varint(data, size, at, &number) or number > <uint64_t>(size - at[0]):
+            return 0
+        at[0] += <Py_ssize_t>number
+        return 1
+    if kind == 1 or kind == 5:
+        at[0] += 8 if kind == 1 else 4
+        return at[0] <= size
+    return 0
+
+
+cdef inline bint _is_ascii(const uint8_t *data, Py_ssize_t size) noexcept:
+    cdef Py_ssize_t at
+    for at in range(size):
+        if data[at] > 127:
+            return False
+    return True
+
+
+cdef object _front(const uint8_t *data, Py_ssize_t size, bint keyed):
+    """Of a stored message without anything special: where it begins, its messages, its key; None of any other."""
+    cdef Py_ssize_t start = 0
+    cdef Py_ssize_t at, until, value
+    cdef uint64_t tag = 0, number = 0, sequence_id = 0
+    cdef Py_ssize_t name = -1, name_size = 0, key = -1, key_size = 0
+    cdef int field, kind, seen = 0
+    cdef int32_t messages = 1
+    cdef bint is_ordering_key = False
+    if size >= 6 and data[0] == 0x0E and data[1] == 0x02:
+        start = 6 + magnetar_get32(<const char *>data + 2)
+    if size - start < 10 or data[start] != 0x0E or data[start + 1] != 0x01:
+        return None
+    at = start + 10
+    until = at + magnetar_get32(<const char *>data + start + 6)
+    if until > size:
+        return None
+    while at < until:
+        if not _varint(data, until, &at, &tag) or tag > 0x7FFF:
+            return None
+        field = tag >> 3
+        kind = tag & 7
+        value = at
+        if not field or not _skip(data, until, &at, kind):
+            return None
+        if field == 1 or field == 6 or field == 18:
+            if kind != 2 or not _varint(data, until, &value, &number):
+                return None
+            if field == 1:
+                seen |= 1
+                name = value
+                name_size = number
+            elif field == 18 or not is_ordering_key:
+                is_ordering_key = field == 18
+                key = value
+                key_size = number
+        elif field == 2 or field == 3 or field == 11:
+            if kind != 0 or not _varint(data, until, &value, &number):
+                return None
+            if field == 11:
+                messages = <int32_t>number
+            else:
+                seen |= 1 << (field - 1)
+                if field == 2:
+                    sequence_id = number
+        elif (field == 17 and keyed) or field >= 19 and field <= 23 or field >= 26 and field <= 29:
+            return None
+    if seen != 7 or messages < 1:
+        return None
+    if not keyed:
+        return start, messages, None
+    if key < 0:
+        if not _is_ascii(data + name, name_size):
+            return None
+        return start, messages, PyBytes_FromStringAndSize(<const char *>data + name, name_size) + b"-%d" % sequence_id
+    if not is_ordering_key and not _is_ascii(data + key, key_size):
+        return None
+    return start, messages, PyBytes_FromStringAndSize(<const char *>data + key, key_size)
+
+
+def read_fronts(entries not None, bint keyed):
+    cdef const char *data = NULL
+    cdef Py_ssize_t size = 0
+    cdef list found = []
+    for entry in entries:
+        found.append(_front(<const uint8_t *>data, size, keyed) if _bytes_of(entry, &data, &size) else None)
+    return found

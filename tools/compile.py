@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make compile`: builds the compiled twins of the run loops (native/_runs.pyx) into the package.
+"""`make compile`: builds the compiled twins of the hottest loops (native/*.pyx) into the package.
 
 Needs a C compiler; without one it says so and leaves everything as it is, which works the same and slower.
 Assembles.
@@ -11,8 +11,8 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "native" / "_runs.pyx"
-TARGET = ROOT / "src" / "magnetar" / "wire"
+NATIVE = ROOT / "native"
+MODULES = ("magnetar.wire._runs", "magnetar.spark._rows")
 
 
 def main() -> int:
@@ -24,24 +24,29 @@ def main() -> int:
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
-    extension = Extension(
-        "magnetar.wire._runs",
-        [str(SOURCE.relative_to(ROOT))],
-        include_dirs=[str(SOURCE.parent)],
-        extra_compile_args=["-O3"],
-    )
+    made = [
+        Extension(
+            module,
+            [f"{NATIVE.name}/{module.rpartition('.')[2]}.pyx"],
+            include_dirs=[str(NATIVE)],
+            extra_compile_args=["-O3"],
+        )
+        for module in MODULES
+    ]
     built = ROOT / "build" / "native"
-    extensions = cythonize([extension], build_dir=str(built), quiet=True)  # type: ignore[no-untyped-call]
+    extensions = cythonize(made, build_dir=str(built), quiet=True)  # type: ignore[no-untyped-call]
     command = build_ext(Distribution({"name": "magnetar", "ext_modules": extensions}))
     command.build_lib = str(built / "lib")
     command.build_temp = str(built)
     command.ensure_finalized()
     command.run()
-    for old in TARGET.glob("_runs.*.so"):
-        old.unlink()
-    (output,) = command.get_outputs()
-    shutil.copy2(output, TARGET)
-    print(f"built {Path(output).name}")
+    for output in command.get_outputs():
+        module = next(each for each in MODULES if Path(output).name.startswith(each.rpartition(".")[2] + "."))
+        target = ROOT.joinpath("src", *module.split(".")[:-1])
+        for old in target.glob(f"{module.rpartition('.')[2]}.*.so"):
+            old.unlink()
+        shutil.copy2(output, target)
+        print(f"built {Path(output).name}")
     return 0
 
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled twins of our run loops (`native/_runs.pyx`), where somebody has built them with `make compile`.
+"""The compiled twins of our hottest loops (`native/`), where somebody has built them with `make compile`.
 
-Everything works without them, to the same bytes; tests hold the two equal. `MAGNETAR_PURE=1` leaves them aside.
+Everything works without them, to the same bytes; tests hold the two equal. `MAGNETAR_PURE=1` leaves them aside, and so
+does a build of another edition: one from before the code around them changed.
 Carries.
 """
 
+import logging
 import os
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,12 +14,22 @@ from types import ModuleType
 from typing import Final
 
 MODULE: Final = "magnetar.wire._runs"
+# Goes up with every change of what the compiled loops are given or give; `EDITION` in native/*.pyx is the same.
+EDITION: Final = 2
+
+_log = logging.getLogger(__name__)
 
 
-def is_built() -> bool:
-    return find_spec(MODULE) is not None
+def is_built(module: str = MODULE) -> bool:
+    return find_spec(module) is not None
 
 
-def load() -> ModuleType | None:
+def load(module: str = MODULE) -> ModuleType | None:
     """The compiled loops, or None where the plain ones are to be used."""
-    return import_module(MODULE) if is_built() and not os.environ.get("MAGNETAR_PURE") else None
+    if not is_built(module) or os.environ.get("MAGNETAR_PURE"):
+        return None
+    twins = import_module(module)
+    if getattr(twins, "EDITION", None) != EDITION:
+        _log.warning("%s is of another edition and not used: `make compile` builds it anew", module)
+        return None
+    return twins

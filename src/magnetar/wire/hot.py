@@ -9,19 +9,40 @@ Decides.
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from magnetar.errors import BadCommand
 from magnetar.wire import compiled
-from magnetar.wire.varint import LAST, MORE, UINT64_MAX, encode
+from magnetar.wire.varint import LAST, MORE, UINT64_MAX, decode, encode
 
 SendFields: TypeAlias = tuple[int, int, int, int]
 """Of a SEND: producer id, sequence id, messages in the entry, highest sequence id (0: none)."""
+AckFields: TypeAlias = tuple[int, int | None, list[tuple[int, int]]]
+"""Of an ACK of whole entries, each for itself: consumer id, request id (None: no answer), ledger and entry ids."""
+
+
+class Stored(Protocol):
+    @property
+    def body(self) -> memoryview: ...
+
+
+class Shape(Protocol):
+    @property
+    def message_start(self) -> int: ...
+
+
+Outgoing: TypeAlias = tuple[Stored, tuple[int, int], Shape, int, Sequence[int], int]
+"""An entry on its way out: its bytes, ledger and entry id, where the message begins, its messages, the ack set, and how
+often it was redelivered."""
 
 PING: Final = bytes.fromhex("00000009 00000005 0812 920100")
 PONG: Final = bytes.fromhex("00000009 00000005 0813 9a0100")
 
+# A body of this size is copied behind its header; a larger one costs less as a buffer of its own.
+COPIED_BYTES_MAX: Final = 8 * 1024
+
 _HEADER: Final = Struct(">II")
+_ACK_FRONT: Final = b"\x08\x0a\x52"
 _twins = compiled.load()
 
 
@@ -33,7 +54,7 @@ class ReceiptEncoder:
     def __init__(self, producer_id: int) -> None:
         self._producer_id = producer_id
         self._producer = b"\x08" + encode(producer_id) + b"\x10"
-        self._ledger_id = -1
+        self._ledger_id: int | None = None
         self._message_ids: dict[int, bytes] = {}
         self._fronts: dict[tuple[int, int, int], bytes] = {}
 
@@ -99,16 +120,54 @@ class ReceiptEncoder:
 class MessageEncoder:
     """The beginnings of MESSAGE frames of one consumer, up to the stored bytes."""
 
-    __slots__ = ("_consumer", "_entry_high", "_entry_tail", "_fronts", "_ledger", "_ledger_id", "_partition")
+    __slots__ = (
+        "_consumer",
+        "_entry_high",
+        "_entry_tail",
+        "_fronts",
+        "_ids",
+        "_ledger",
+        "_ledger_id",
+        "_partition",
+    )
 
     def __init__(self, consumer_id: int, partition: int = -1) -> None:
+        self._ids = (consumer_id, partition)
         self._consumer = b"\x08" + encode(consumer_id) + b"\x12"
         self._partition = b"" if partition == -1 else b"\x18" + encode(partition)
-        self._ledger_id = -1
+        self._ledger_id: int | None = None
         self._ledger = b""
         self._fronts: dict[int, bytes] = {}
         self._entry_high = 0
         self._entry_tail = b""
+
+    def frames(
+        self, deliveries: Sequence[Outgoing], *, whole: bool, epoch: int | None = None
+    ) -> list[bytes | memoryview]:
+        """MESSAGE frames: a header for each entry, and the stored bytes as they are; `whole` with what the broker put
+        in front of the message.
+        """
+        if _twins is not None and isinstance(deliveries, list):
+            found: list[bytes | memoryview] | None = _twins.frame_messages(
+                *self._ids, -1 if epoch is None else epoch, whole, deliveries, COPIED_BYTES_MAX
+            )
+            if found is not None:
+                return found
+        return self.frames_plainly(deliveries, whole=whole, epoch=epoch)
+
+    def frames_plainly(
+        self, deliveries: Sequence[Outgoing], *, whole: bool, epoch: int | None = None
+    ) -> list[bytes | memoryview]:
+        """The same without the compiled twin."""
+        out: list[bytes | memoryview] = []
+        for stored, position, shape, _, ack_set, redelivery_count in deliveries:
+            body = stored.body if whole else stored.body[shape.message_start :]
+            if redelivery_count or ack_set or epoch is not None:
+                out.append(self.repeated_header(*position, len(body), redelivery_count, ack_set, epoch))
+            else:
+                out.append(self.header(position[0], position[1], len(body)))
+            out.append(body)
+        return out
 
     def header(self, ledger_id: int, entry_id: int, body_bytes: int) -> bytes:
         """Sizes and command in front of a stored entry of body_bytes, delivered whole and for the first time."""
@@ -193,6 +252,61 @@ def decode_send(command: bytes) -> SendFields | None:
         return (producer_id, sequence_id, 1, 0) if position == len(command) else None
     except (IndexError, BadCommand):
         return None
+
+
+def decode_ack(command: bytes) -> AckFields | None:
+    """The fields of an ACK of whole entries, each for itself, or None: then protobuf must read the command.
+
+    As with `decode_send`, None says nothing about validity.
+    """
+    if not command.startswith(_ACK_FRONT):
+        return None
+    if _twins is not None:
+        fields: AckFields | None = _twins.read_ack(command)
+        return fields
+    return decode_ack_plainly(command)
+
+
+def decode_ack_plainly(command: bytes) -> AckFields | None:
+    """The same without the compiled twin."""
+    size = len(command)
+    positions: list[tuple[int, int]] = []
+    request_id: int | None = None
+    try:
+        length, at = decode(command, 3)
+        if not command.startswith(_ACK_FRONT) or length != size - at or command[at] != 0x08:
+            return None
+        consumer_id, at = decode(command, at + 1)
+        if command[at : at + 2] != b"\x10\x00":
+            return None
+        at += 2
+        while at < size and command[at] == 0x1A:
+            position = _acked_position(command, at + 2, at + 2 + command[at + 1]) if command[at + 1] < 128 else None
+            if position is None:
+                return None
+            positions.append(position)
+            at += 2 + command[at + 1]
+        if at < size and command[at] == 0x40:
+            request_id, at = decode(command, at + 1)
+    except (IndexError, BadCommand):
+        return None
+    return (consumer_id, request_id, positions) if at == size and positions else None
+
+
+def _acked_position(command: bytes, at: int, until: int) -> tuple[int, int] | None:
+    """A message id of ledger and entry, perhaps with partition and place in a batch, and nothing else."""
+    message_id = command[at:until]
+    if len(message_id) != until - at or message_id[0] != 0x08:
+        return None
+    ledger_id, at = decode(message_id, 1)
+    if message_id[at] != 0x10:
+        return None
+    entry_id, at = decode(message_id, at + 1)
+    for tag in (b"\x18", b"\x20"):
+        if message_id[at : at + 1] == tag:
+            _, at = decode(message_id, at + 1)
+    is_plain = at == len(message_id) and ledger_id < 2**63 and entry_id < 2**63
+    return (ledger_id, entry_id) if is_plain else None
 
 
 def _number(command: bytes, position: int) -> tuple[int, int]:

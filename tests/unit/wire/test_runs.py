@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -125,6 +125,75 @@ def test_compiled_records_are_the_plain_ones(twins: ModuleType, seed: int, offse
     assert twins.log_records(seed, offset, 5 << 32, logged) == records.PLAIN[1](seed, offset, 5 << 32, logged)
 
 
+@settings(max_examples=300)
+@given(
+    st.builds(
+        lambda consumer, positions, request, rest: hot.encode_ack(consumer, positions, request_id=request)[8:] + rest,
+        UINT64,
+        st.lists(st.tuples(UINT64, UINT64), max_size=4),
+        st.none() | UINT64,
+        st.binary(max_size=2),
+    ),
+    st.none() | st.tuples(st.integers(0, 60), st.integers(0, 255)),
+)
+def test_compiled_reading_of_acks_is_the_plain_one(
+    twins: ModuleType, command: bytes, damage: tuple[int, int] | None
+) -> None:
+    if damage is not None and damage[0] < len(command):
+        command = command[: damage[0]] + bytes([damage[1]]) + command[damage[0] + 1 :]
+    assert twins.read_ack(command) == hot.decode_ack_plainly(command)
+
+
+class Stored(NamedTuple):
+    body: memoryview
+
+
+class Shape(NamedTuple):
+    message_start: int
+
+
+@given(
+    UINT64,
+    st.integers(-1, 2**31 - 1),
+    st.none() | st.integers(0, 2**62),
+    st.booleans(),
+    st.lists(
+        st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.binary(max_size=40), st.integers(0, 40)),
+        max_size=6,
+    ),
+    st.integers(0, 40),
+)
+def test_compiled_messages_are_the_plain_ones(
+    twins: ModuleType,
+    consumer_id: int,
+    partition: int,
+    epoch: int | None,
+    whole: bool,
+    entries: list[tuple[int, int, bytes, int]],
+    copied_max: int,
+) -> None:
+    deliveries: list[hot.Outgoing] = [
+        (Stored(memoryview(b"?" + body)[1:]), (ledger_id, entry_id), Shape(min(start, len(body))), 1, (), 0)
+        for ledger_id, entry_id, body, start in entries
+    ]
+    plain = hot.MessageEncoder(consumer_id, partition).frames_plainly(deliveries, whole=whole, epoch=epoch)
+    number = -1 if epoch is None else epoch
+    buffers = twins.frame_messages(consumer_id, partition, number, whole, deliveries, copied_max)
+    assert b"".join(buffers) == b"".join(plain)
+    copied = [len(each[0].body) - (0 if whole else each[2].message_start) <= copied_max for each in deliveries]
+    assert len(buffers) == (1 if all(copied) else 2 * copied.count(False) + (1 if copied[-1] else 0)) - (not deliveries)
+
+
+def test_compiled_messages_leave_what_is_redelivered_or_in_part_to_the_plain_ones(twins: ModuleType) -> None:
+    stored, shape = Stored(memoryview(b"body")), Shape(0)
+    for odd in [
+        (stored, (1, 2), shape, 1, (), 3),
+        (stored, (1, 2), shape, 1, [5], 0),
+        (stored, (1, 2), Shape(5), 1, (), 0),
+    ]:
+        assert twins.frame_messages(1, -1, -1, False, [odd], 100) is None
+    scattered = Stored(memoryview(b"body")[::2])
+    assert twins.frame_messages(1, -1, -1, False, [(scattered, (1, 2), shape, 1, (), 0)], 100) is None
 @given(
     st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**40), st.lists(BODIES, max_size=5), st.integers(0, 4), st.data()
 )
@@ -169,9 +238,22 @@ def test_compiled_loops_refuse_what_is_no_bytes(twins: ModuleType) -> None:
         lambda: twins.pack_entries(1, 0, -1, 0, [(b"front", memoryview(b"body"))]),
         lambda: twins.journal_records(0, 0, 0, [memoryview(b"entry")]),
         lambda: twins.log_records(0, 0, 0, [(1, 2, "entry")]),
+        lambda: twins.frame_messages(1, -1, -1, True, ((Stored(memoryview(b"")), (1, 2), Shape(0), 1, (), 0),), 9),
+        lambda: twins.frame_messages(1, -1, -1, True, [(1, 2)], 9),
+        lambda: twins.read_ack(memoryview(b"\x08\x0a\x52")),
         lambda: twins.count_intact(1, 0, [memoryview(b"entry")]),
         lambda: twins.log_entries(0, 0, bytearray(b"record"), 1, []),
     ]
     for call in wrong:
         with pytest.raises(TypeError):
             call()
+
+
+def test_compiled_loops_of_another_edition_are_left_aside(
+    twins: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("MAGNETAR_PURE", raising=False)
+    assert compiled.load() is twins
+    monkeypatch.setattr(compiled, "EDITION", compiled.EDITION + 1)
+    assert compiled.load() is None
+    assert "make compile" in caplog.text
