@@ -9,7 +9,7 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from magnetar.broker.publish_budget import ConnectionBudget, PublishBudget
@@ -133,7 +133,7 @@ class Connection(asyncio.Protocol):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
-    def send_all(self, buffers: list[Buffer], size: int) -> None:
+    def send_all(self, buffers: Sequence[Buffer], size: int) -> None:
         """Queue many; when much is queued it goes to the socket at once, so that `is_writable` knows of it."""
         if not self.is_open:
             return

@@ -8,7 +8,7 @@ Invariant: unacked equals the sum of the messages of all pending entries.
 Decides.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -34,6 +34,26 @@ class Delivery(NamedTuple):
 
 # NamedTuple's own constructor costs twice as much, once per entry and consumer.
 new_delivery = partial(tuple.__new__, Delivery)
+
+
+class DeliveryRun(list[Delivery]):
+    """Deliveries of entries of which nothing sets one apart: whole, for the first time, no parts of chunked messages.
+
+    Never changed: subscriptions that read the same entries share it. A slice of it is a plain list.
+    """
+
+    __slots__ = ("messages", "size_bytes")
+
+    def __init__(self, deliveries: Sequence[Delivery], messages: int, size_bytes: int) -> None:
+        super().__init__(deliveries)
+        self.messages = messages
+        # What consumers get of it, without what the broker put in front.
+        self.size_bytes = size_bytes
+
+    @property
+    def is_single(self) -> bool:
+        """Whether no entry has more than one message."""
+        return self.messages == len(self)
 
 
 class ConsumerLink(Protocol):
@@ -136,6 +156,34 @@ class Consumer:
         assert position not in self.pending, f"{position} was given twice to consumer {self.name}"
         self.pending[position] = messages
         self.unacked += messages
+
+    def take(self, deliveries: Sequence[Delivery]) -> None:
+        """`on_sent` and `hold` for entries of one message each."""
+        held = len(self.pending)
+        self.pending.update([(delivery[1], 1) for delivery in deliveries])
+        count = len(deliveries)
+        assert len(self.pending) == held + count, f"an entry was given twice to consumer {self.name}"
+        self.unacked += count
+        self.on_sent(count, count)
+
+    def release_acked(
+        self, positions: Iterable[tuple[int, int]]
+    ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Forget entries that are acknowledged; returns those that were held, and those that were not."""
+        pop = self.pending.pop
+        released, others = [], []
+        messages = 0
+        for position in positions:
+            # A position is a tuple: the table finds one by the other.
+            held = pop(position, 0)  # type: ignore[call-overload]
+            if held:
+                messages += held
+                released.append(position)
+            else:
+                others.append(position)
+        self.unacked -= messages
+        self.messages_acked += messages
+        return released, others
 
     def release(self, position: Position) -> int:
         """Forget an entry; returns the messages that it still counted, 0 when it was not held."""

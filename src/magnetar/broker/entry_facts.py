@@ -7,6 +7,7 @@ Decides.
 """
 
 import logging
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Final
@@ -15,7 +16,7 @@ from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.errors import BadFrame
 from magnetar.ids import Position
 from magnetar.managed_ledger.entry import Entry
-from magnetar.wire import broker_entry, message
+from magnetar.wire import broker_entry, compiled, message
 from magnetar.wire.key_hash import murmur3_32
 from magnetar.wire.message_key import sticky_key
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
@@ -23,6 +24,7 @@ from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
 HASH_SLOTS: Final = 65_536
 
 _log = logging.getLogger(__name__)
+_twins = compiled.load()
 
 # Enough for what a broker puts in front and for usual metadata.
 _FRONT_BYTES: Final = 256
@@ -30,11 +32,9 @@ _FIXED_BYTES: Final = message.CHECKSUM_BYTES + message.SIZE_BYTES
 
 
 class EntryFacts:
-    """Facts of one entry, to read only: entries with the same facts share them. `key_hash` is set by
-    `with_key` alone.
-    """
+    """Facts of one entry, to read only: entries with the same facts share them."""
 
-    __slots__ = ("chunk", "deliver_at_ms", "is_marker", "key_hash", "message_start", "messages", "txn_id")
+    __slots__ = ("chunk", "deliver_at_ms", "is_marker", "is_plain", "key_hash", "message_start", "messages", "txn_id")
 
     def __init__(self, message_start: int, messages: int) -> None:
         # Where the message begins, behind what the broker put in front of it.
@@ -48,6 +48,8 @@ class EntryFacts:
         self.chunk: tuple[str, bool] | None = None
         # The transaction that it was sent in.
         self.txn_id: TxnId | None = None
+        # Whether any consumer may have the entry at once, alone.
+        self.is_plain = True
 
 
 class FactsTable:
@@ -64,11 +66,29 @@ class FactsTable:
         if facts is None:
             facts = parse_facts(entry)
             self.parsed += 1
-            if len(self._facts) >= self._entries_max:
-                for oldest in list(islice(self._facts, self._entries_max // 8 or 1)):
-                    del self._facts[oldest]
+            self._make_room(1)
             self._facts[key] = facts
         return facts
+
+    def of_all(self, entries: Sequence[Entry], *, keyed: bool) -> list[EntryFacts]:
+        """`of` or `keyed` for entries that were read together."""
+        each = self.keyed if keyed else self.of
+        if _twins is None or (entries[-1].ledger_id << 32 | entries[-1].entry_id) in self._facts:
+            # The last one was looked at before, and so most likely were the others.
+            return [each(entry) for entry in entries]
+        self._make_room(len(entries))
+        table = self._facts
+        found = []
+        for entry, front in zip(entries, _twins.read_fronts(entries, keyed), strict=True):
+            if front is None:
+                found.append(each(entry))
+                continue
+            start, messages, key = front
+            facts = shared_facts(start, messages, -1 if key is None else slot_of(key))
+            table[entry.ledger_id << 32 | entry.entry_id] = facts
+            found.append(facts)
+        self.parsed += len(entries)
+        return found
 
     def known(self, position: Position) -> EntryFacts | None:
         """The facts of an entry that was looked at lately."""
@@ -82,6 +102,11 @@ class FactsTable:
             self._facts[entry.ledger_id << 32 | entry.entry_id] = facts
         return facts
 
+    def _make_room(self, count: int) -> None:
+        if len(self._facts) + count > self._entries_max:
+            for oldest in list(islice(self._facts, max(count, self._entries_max // 8))):
+                del self._facts[oldest]
+
     def __len__(self) -> int:
         return len(self._facts)
 
@@ -90,6 +115,14 @@ class FactsTable:
 def slot_of(key: bytes) -> int:
     """Where a key lies on the circle of HASH_SLOTS that Key_Shared divides among consumers."""
     return murmur3_32(key) % HASH_SLOTS
+
+
+@lru_cache(maxsize=65_536)
+def shared_facts(message_start: int, messages: int, key_hash: int) -> EntryFacts:
+    """The facts of entries that are due at once and of which nothing else is to be known."""
+    facts = EntryFacts(message_start, messages)
+    facts.key_hash = key_hash
+    return facts
 
 
 # Facts of a single message that is due at once, by where it begins.
@@ -124,7 +157,7 @@ def with_key(entry: Entry, shared: EntryFacts) -> EntryFacts:
     """The same facts for this entry alone, with the slot of its key."""
     facts = EntryFacts(shared.message_start, shared.messages)
     facts.deliver_at_ms, facts.is_marker, facts.chunk = shared.deliver_at_ms, shared.is_marker, shared.chunk
-    facts.txn_id = shared.txn_id
+    facts.txn_id, facts.is_plain = shared.txn_id, shared.is_plain
     try:
         facts.key_hash = slot_of(sticky_key(message.read_metadata(entry.body, facts.message_start)))
     except BadFrame:
@@ -149,4 +182,5 @@ def _facts_of(metadata: MessageMetadata, start: int) -> EntryFacts:
     chunks = metadata.num_chunks_from_msg
     if chunks > 1:
         facts.chunk = (metadata.uuid, metadata.chunk_id == chunks - 1)
+    facts.is_plain = not (facts.deliver_at_ms or facts.is_marker) and facts.chunk is None and facts.txn_id is None
     return facts

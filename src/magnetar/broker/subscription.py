@@ -171,6 +171,16 @@ class Subscription:
         if self._managed_ledger.is_terminated:
             self.tell_end_of_topic()
 
+    def ack_run(self, consumer: Consumer, positions: Sequence[tuple[int, int]]) -> bool:
+        """Whole entries that were acknowledged together; False, and nothing changes, where each needs an `ack`."""
+        if self.dispatcher is None or not self.cursor.ack_run(positions):
+            return False
+        if self.dispatcher.on_all_acked(consumer, positions):
+            self.pump.wake()
+        if self._managed_ledger.is_terminated:
+            self.tell_end_of_topic()
+        return True
+
     def ack_cumulative(self, consumer: Consumer, position: Position, ack_set: Sequence[int]) -> None:
         if self.dispatcher is None or not self.dispatcher.is_ordered:
             raise NotSupported("Cumulative acknowledgement is for Exclusive and Failover subscriptions only")

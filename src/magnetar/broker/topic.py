@@ -302,8 +302,7 @@ class Topic:
     ) -> Subscription:
         """The durable subscription of this name; made at the given place when it is new."""
         self._refuse_when_closing()
-        present = self.subscriptions.get(name)
-        if present is not None:
+        if (present := self.subscriptions.get(name)) is not None:
             return present
         self._refuse_name_and_number(name)
         cursor = await self.managed_ledger.open_cursor(name, initial=initial, properties=properties or {})
@@ -313,8 +312,8 @@ class Topic:
     def open_reader_subscription(self, name: str, start: Position) -> Subscription:
         """A subscription that lives as long as its consumer and leaves nothing behind."""
         self._refuse_when_closing()
-        if name in self.subscriptions:
-            return self.subscriptions[name]
+        if (present := self.subscriptions.get(name)) is not None:
+            return present
         self._refuse_name_and_number(name)
         return self._new_subscription(name, self.managed_ledger.new_non_durable_cursor(name, start))
 
@@ -474,8 +473,9 @@ class Topic:
 
     def _wake_subscriptions(self) -> None:
         self._wake_scheduled = False
-        for subscription in list(self.subscriptions.values()):
-            subscription.wake()
+        with self._dispatch.shared_reads.opened():
+            for subscription in list(self.subscriptions.values()):
+                subscription.wake()
 
     def _new_subscription(self, name: str, cursor: object) -> Subscription:
         subscription = Subscription(

@@ -51,6 +51,18 @@ class AckedEntries:
         bitmap.add_range(first, last + 1)
         self.count += len(bitmap) - before
 
+    def add_all(self, ledger_id: int, entries: BitMap) -> BitMap:
+        """Add many; returns those that were not there before."""
+        known = self._bitmaps.get(ledger_id)
+        fresh = entries if known is None else entries - known
+        if fresh:
+            if known is None:
+                self._bitmaps[ledger_id] = fresh.copy()
+            else:
+                known |= fresh
+            self.count += len(fresh)
+        return fresh
+
     def adopt(self, ledger_id: int, bitmap: BitMap) -> None:
         """Take over a whole ledger's bitmap, in the place of what was known of it."""
         self.drop_ledger(ledger_id)
@@ -97,6 +109,12 @@ class AckedEntries:
     def bitmap(self, ledger_id: int) -> BitMap | None:
         """A ledger's bitmap, to read only."""
         return self._bitmaps.get(ledger_id)
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The ledger and the entry of the last one; there must be one."""
+        ledger_id = max(self._bitmaps)
+        return ledger_id, self._bitmaps[ledger_id].max()
 
     def run_end(self, ledger_id: int, entry_id: int) -> int:
         """The last of the consecutive acked entries that start here; entry_id - 1 when it is not acked itself."""

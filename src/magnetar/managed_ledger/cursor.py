@@ -88,6 +88,13 @@ class Cursor:
             self._schedule()
         return is_whole
 
+    def ack_run(self, positions: Sequence[tuple[int, int]]) -> bool:
+        """Acknowledge whole entries that came together; False, and nothing changes, where each needs an `ack`."""
+        is_taken = self.state.ack_run(positions)
+        if is_taken and not self._scheduled:
+            self._schedule()
+        return is_taken
+
     def ack_all(self, positions: Iterable[Position]) -> None:
         """Acknowledge many entries; the first that does not exist yet ends it with BadPosition."""
         ack = self.state.ack

@@ -14,6 +14,7 @@ Decides.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from pyroaring import BitMap
 from sortedcontainers import SortedDict
 
 from magnetar.errors import BadPosition
@@ -83,6 +84,29 @@ class CursorState:
                 self.tally.on_acked(position, self._left_of(position), 0)
             if self._batches:
                 self._batches.pop(position, None)
+        return True
+
+    def ack_run(self, positions: Sequence[tuple[int, int]]) -> bool:
+        """`ack` for many whole entries of one ledger; False, and nothing changes, where each must be looked at."""
+        ledger_id = positions[0][0]
+        span = self._ledgers.span(ledger_id)
+        if span is None or self._batches or len({ledger for ledger, _ in positions}) > 1:
+            return False
+        entries = [entry_id for _, entry_id in positions]
+        if max(entries) >= span.entries:
+            return False
+        mark_ledger, mark_entry = self.mark_delete
+        if ledger_id < mark_ledger:
+            return True
+        fresh = BitMap(entries)
+        if ledger_id == mark_ledger:
+            fresh.remove_range(0, mark_entry + 1)
+        fresh = self.acked.add_all(ledger_id, fresh)
+        if fresh:
+            self.changes += 1
+            if self.tally is not None:
+                self.tally.on_all_acked(ledger_id, fresh)
+            self._advance()
         return True
 
     def ack_cumulative(self, position: Position, ack_set: Sequence[int] = ()) -> bool:
@@ -160,6 +184,13 @@ class CursorState:
 
     def is_acked(self, position: Position) -> bool:
         return position <= self.mark_delete or self.acked.contains(position[0], position[1])
+
+    def is_untouched_from(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether no entry from this one on is acknowledged, not even in part."""
+        first = (ledger_id, entry_id)
+        if first <= self.mark_delete or (self._batches and self._batches.peekitem(-1)[0] >= first):
+            return False
+        return not self.acked.count or self.acked.last < first
 
     def batch_bits(self, position: Position) -> int:
         """The unacked bits of a partly acked batch; 0 for an entry that is wholly acked or wholly not."""

@@ -4,9 +4,15 @@
 Decides.
 """
 
+from typing import Final
+
 from magnetar.ids import LATEST, Position
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.parts import LogParts
+
+# Who was close to the end may fall behind so many times as far and still count: a burst of messages must not throw
+# away what its reader comes for a moment later.
+PATIENCE: Final = 32
 
 
 class Cursors:
@@ -23,10 +29,10 @@ class Cursors:
         return [*self.durable.values(), *self.non_durable]
 
     def is_tail_wanted(self) -> bool:
-        """True when a cursor reads close enough to the end to find new entries still in memory."""
+        """True when a cursor reads close enough to the end to find new entries still in memory, or did a moment ago."""
         lag_max = self._log.settings.cache_lag_entries_max
         near = self._near_end
-        if near is not None and not near.is_closed and near.state.unread_entries <= lag_max:
+        if near is not None and not near.is_closed and near.state.unread_entries <= PATIENCE * lag_max:
             return True
         for cursor in self.all():
             if not cursor.is_closed and cursor.state.unread_entries <= lag_max:
@@ -36,8 +42,8 @@ class Cursors:
         return False
 
     def needed_from(self) -> Position:
-        """The first position that a cursor close to the end has still to read; LATEST when there is no such cursor."""
-        lag_max = self._log.settings.cache_lag_entries_max
+        """The first position that a cursor not far from the end has still to read; LATEST when there is none."""
+        lag_max = PATIENCE * self._log.settings.cache_lag_entries_max
         near = [cursor for cursor in self.all() if cursor.state.unread_entries <= lag_max]
         if self._log.settings.cache_keeps_unacked:
             return min((cursor.state.first_unacked for cursor in near), default=LATEST)

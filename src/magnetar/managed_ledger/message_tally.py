@@ -38,6 +38,15 @@ class MessageTally:
         before = self._size_of(position) if left_before is None else left_before
         self.acked = None if before is None else self.acked + before - left_after
 
+    def on_all_acked(self, ledger_id: int, entry_ids: Iterable[int]) -> None:
+        """Whole entries of a ledger are acknowledged, none of which was in part."""
+        size_of = self._size_of
+        for entry_id in entry_ids:
+            if self.acked is None:
+                return
+            size = size_of(Position(ledger_id, entry_id))
+            self.acked = None if size is None else self.acked + size
+
     def on_moved(self, through: Position, holes: Iterable[Position] | None, batches: Mapping[Position, int]) -> None:
         """Everything up to a position is acknowledged, and beyond it these entries and parts of batches.
 

@@ -5,7 +5,6 @@ Decides.
 """
 
 import base64
-import binascii
 
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
 
@@ -19,7 +18,7 @@ def sticky_key(metadata: MessageMetadata) -> bytes:
         if metadata.partition_key_b64_encoded:
             try:
                 return base64.b64decode(key)
-            except binascii.Error:
+            except ValueError:
                 return key.encode()
         return key.encode()
     return f"{metadata.producer_name}-{metadata.sequence_id}".encode()

@@ -2,14 +2,16 @@
 """Facts of stored entries: right for every shape, parsed once, and never more than the bound."""
 
 import base64
+from importlib import import_module
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.broker.entry_facts import HASH_SLOTS, FactsTable, parse_facts, slot_of
+from magnetar.broker import entry_facts
+from magnetar.broker.entry_facts import HASH_SLOTS, EntryFacts, FactsTable, parse_facts, slot_of
 from magnetar.managed_ledger.entry import Entry
-from magnetar.wire import broker_entry, message
+from magnetar.wire import broker_entry, compiled, message
 from magnetar.wire.message_key import sticky_key
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
 
@@ -64,6 +66,66 @@ def test_each_entry_is_parsed_once_however_many_ask_and_the_table_is_bounded() -
         assert len(table) <= 16
 
 
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "partition_key": st.text(max_size=5),
+        "partition_key_b64_encoded": st.booleans(),
+        "ordering_key": st.binary(max_size=5),
+        "num_messages_in_batch": st.integers(-1, 300),
+        "deliver_at_time": st.integers(0, 2**40),
+        "marker_type": st.integers(0, 20),
+        "txnid_least_bits": st.integers(0, 2**63),
+        "txnid_most_bits": st.integers(0, 2**63),
+        "uuid": st.text(max_size=3),
+        "num_chunks_from_msg": st.integers(0, 3),
+        "chunk_id": st.integers(0, 2),
+        "event_time": st.integers(0, 2**63),
+        "schema_version": st.binary(max_size=9),
+    },
+)
+
+
+COMPILED_AND_PLAIN = [import_module(compiled.MODULE), None] if compiled.is_built() else [None]
+
+
+def as_dict(facts: EntryFacts) -> dict[str, object]:
+    return {name: getattr(facts, name) for name in EntryFacts.__slots__}
+
+
+@given(
+    st.lists(st.tuples(FIELDS, st.booleans(), st.booleans()), min_size=1, max_size=5),
+    st.booleans(),
+    st.binary(max_size=9),
+)
+def test_entries_that_were_read_together_have_the_facts_that_each_has_alone(
+    shapes: list[tuple[dict[str, object], bool, bool]], keyed: bool, damage: bytes
+) -> None:
+    entries = [
+        entry_of(
+            metadata(**fields), prefix=broker_entry.encode(1, 2) if prefixed else b"", checksum=checked, entry_id=n
+        )
+        for n, (fields, prefixed, checked) in enumerate(shapes)
+    ]
+    entries.append(Entry(1, len(entries), memoryview(b"\x0e\x01" + damage)))
+    for twins in COMPILED_AND_PLAIN:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(entry_facts, "_twins", twins)
+            together, alone = FactsTable(), FactsTable()
+            each = alone.keyed if keyed else alone.of
+            for _ in range(2):
+                found = together.of_all(entries, keyed=keyed)
+                assert [as_dict(facts) for facts in found] == [as_dict(each(entry)) for entry in entries]
+
+
+def test_a_table_that_is_full_takes_many_at_once() -> None:
+    table = FactsTable(entries_max=16)
+    for start in range(0, 100, 10):
+        entries = [entry_of(metadata(), entry_id=start + n) for n in range(10)]
+        assert len(table.of_all(entries, keyed=True)) == 10
+        assert len(table) <= 16
+
+
 def test_entries_that_share_facts_do_not_share_their_keys() -> None:
     table = FactsTable()
     first, second = (entry_of(metadata(partition_key=key), entry_id=n) for n, key in enumerate(("a", "b")))
@@ -79,5 +141,6 @@ def test_the_sticky_key_is_the_ordering_key_then_the_key_then_the_message_itself
     encoded = base64.b64encode(b"\xff\x00").decode()
     assert sticky_key(metadata(partition_key=encoded, partition_key_b64_encoded=True)) == b"\xff\x00"
     assert sticky_key(metadata(partition_key="not base 64", partition_key_b64_encoded=True))
+    assert sticky_key(metadata(partition_key="\u00e9", partition_key_b64_encoded=True)) == "\u00e9".encode()
     assert sticky_key(metadata()) == b"p-7"
     assert slot_of(b"k") == slot_of(b"k") < HASH_SLOTS

@@ -48,6 +48,18 @@ class CursorMachine(RuleBasedStateMachine):
         self.unacked.pop(position, None)
 
     @precondition(lambda self: self.positions)
+    @rule(data=st.data())
+    def ack_run(self, data: st.DataObject) -> None:
+        positions = data.draw(st.lists(st.sampled_from(self.positions), min_size=1, max_size=6))
+        before = self.state.changes
+        if self.state.ack_run(positions):
+            assert len({position.ledger_id for position in positions}) == 1
+            for position in positions:
+                self.unacked.pop(position, None)
+        else:
+            assert self.state.changes == before, "a refused run changed something"
+
+    @precondition(lambda self: self.positions)
     @rule(data=st.data(), bits=st.integers(0, ALL))
     def ack_part(self, data: st.DataObject, bits: int) -> None:
         position = data.draw(st.sampled_from(self.positions))
@@ -111,6 +123,8 @@ class CursorMachine(RuleBasedStateMachine):
             bits = self.unacked.get(position, 0)
             assert self.state.is_acked(position) == (bits == 0)
             assert self.state.batch_bits(position) in ((bits,) if 0 < bits < ALL else (0, bits))
+            untouched = all(self.unacked.get(later, 0) == ALL for later in self.positions if later >= position)
+            assert self.state.is_untouched_from(*position) <= untouched
         unacked = sorted(self.unacked)
         assert list(self.state.unacked(EARLIEST, count_max=1000)) == unacked
         prefix = [position for position in self.positions if position < (unacked[0] if unacked else LATEST)]

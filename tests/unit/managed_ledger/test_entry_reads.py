@@ -7,6 +7,7 @@ Carries.
 import pytest
 
 from magnetar.ids import EARLIEST, Position
+from magnetar.managed_ledger.cursors import PATIENCE
 from tests.conftest import RunOnLoop
 from tests.unit.ledger.cluster import settle
 from tests.unit.managed_ledger.owners import World, read_all
@@ -61,11 +62,14 @@ def test_entries_stay_in_memory_only_while_a_cursor_is_near_the_end(loop_run: Ru
         cached = ledger.read_cached(reader.read_position, 10, 1000)
         assert cached is not None
         assert [bytes(entry.body) for entry in cached] == [f"near-{index}".encode() for index in range(5)]
-        owner.publisher.append_many(20, "far")
+        owner.publisher.append_many(20, "burst")
+        await owner.publisher.rest()
+        assert ledger.read_cached(reader.read_position, 10, 1000), "a burst does not take it away from its reader"
+        owner.publisher.append_many(10 * PATIENCE, "far")
         await owner.publisher.rest()
         assert owner.logs.cache.held_bytes == 0
         assert ledger.read_cached(reader.read_position, 10, 1000) is None
-        assert len(await read_all(ledger)) == 30
+        assert len(await read_all(ledger)) == 30 + 10 * PATIENCE
         await reader.close()
         await owner.close()
         world.check()

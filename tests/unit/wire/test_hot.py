@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hand-written codecs: byte for byte what the generated ones write, for all field values."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -158,6 +160,57 @@ def test_acks_are_those_of_protobuf(
     )
     got = hot.encode_ack(consumer_id, positions, cumulative=cumulative, request_id=request_id)
     assert got == framed(api.BaseCommand(type=Type.ACK, ack=ack))
+
+
+IDS = st.lists(
+    st.fixed_dictionaries(
+        {"ledgerId": UINT64, "entryId": UINT64},
+        optional={
+            "partition": INT32,
+            "batch_index": INT32,
+            "ack_set": st.lists(INT64, max_size=1),
+            "batch_size": INT32,
+        },
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=300)
+@given(UINT64, IDS, st.booleans(), st.none() | UINT64, st.none() | UINT64)
+def test_acks_of_whole_entries_are_read_as_protobuf_reads_them(
+    consumer_id: int,
+    ids: list[dict[str, Any]],
+    cumulative: bool,
+    request_id: int | None,
+    txn_id: int | None,
+) -> None:
+    ack = api.CommandAck(
+        consumer_id=consumer_id,
+        ack_type=api.CommandAck.Cumulative if cumulative else api.CommandAck.Individual,
+        message_id=[api.MessageIdData(**each) for each in ids],
+        txnid_least_bits=txn_id,
+        request_id=request_id,
+    )
+    got = hot.decode_ack(api.BaseCommand(type=Type.ACK, ack=ack).SerializeToString())
+    positions = [(each["ledgerId"], each["entryId"]) for each in ids]
+    is_plain = ids and not cumulative and txn_id is None and max(max(each) for each in positions) < 2**63
+    if is_plain and not any(each.get("ack_set") or "batch_size" in each for each in ids):
+        assert got == (consumer_id, request_id, positions)
+    else:
+        assert got is None
+
+
+@settings(max_examples=400)
+@given(st.binary(max_size=30).map(lambda rest: bytes((8, 10, 0x52, len(rest))) + rest) | st.binary(max_size=24))
+def test_what_the_ack_decoders_read_protobuf_reads_alike(data: bytes) -> None:
+    got = hot.decode_ack_plainly(data)
+    assert hot.decode_ack(data) == got
+    if got is not None:
+        ack = api.BaseCommand.FromString(data).ack
+        assert got[0] == ack.consumer_id
+        assert got[1] == (ack.request_id if ack.HasField("request_id") else None)
+        assert got[2] == [(each.ledgerId, each.entryId) for each in ack.message_id]
 
 
 def test_ping_and_pong_are_those_of_protobuf() -> None:

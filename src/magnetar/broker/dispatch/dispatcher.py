@@ -67,6 +67,11 @@ class Dispatcher(ABC):
     def on_acked(self, consumer: Consumer, position: Position) -> bool:
         """An entry is wholly acknowledged. True when something may go out now that could not before."""
 
+    def on_all_acked(self, consumer: Consumer, positions: Sequence[tuple[int, int]]) -> bool:
+        """`on_acked` for each of many."""
+        told = [self.on_acked(consumer, Position(*position)) for position in positions]
+        return any(told)
+
     def on_part_acked(self, consumer: Consumer, position: Position, messages_left: int) -> bool:
         """A part of a batch is acknowledged. True as for `on_acked`."""
         return False

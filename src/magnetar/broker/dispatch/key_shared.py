@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedSet
 
-from magnetar.broker.consumer import Consumer, Delivery
+from magnetar.broker.consumer import Consumer, Delivery, DeliveryRun
 from magnetar.broker.dispatch.dispatcher import Assignment, Round
 from magnetar.broker.dispatch.key_queues import KeyQueues
 from magnetar.broker.dispatch.key_ranges import KeyRanges
@@ -49,13 +49,15 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
         self._look_ahead_max = look_ahead_max
         self._queues = KeyQueues()
         # The hash of every entry that is held or queued.
-        self._slots: dict[Position, int] = {}
+        self._slots: dict[tuple[int, int], int] = {}
         # Who holds entries of a hash, and how many; with out-of-order delivery the last one who got some.
         self._holders: dict[int, Consumer] = {}
         self._held: dict[int, int] = {}
         # How often entries of a draining hash had to wait; how many hashes a consumer has drained for others.
         self._blocked: dict[int, int] = {}
         self._drained: dict[Consumer, int] = {}
+        # Who owns a hash, for those that were asked about since a consumer came or went.
+        self._owners: dict[int, Consumer] = {}
         # Entries that may go out and whose key is not known here until they are read.
         self._unsorted: SortedSet[Position] = SortedSet()
 
@@ -63,12 +65,14 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
 
     def add(self, consumer: Consumer) -> None:
         self.ranges.add(consumer)
+        self._owners.clear()
         self.consumers.append(consumer)
         self._place_all()
 
     def remove(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
         self.ranges.remove(consumer)
+        self._owners.clear()
         self._drained.pop(consumer, None)
         self._requeue(self._take_back(consumer))
         self._place_all()
@@ -100,34 +104,72 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
 
     def assign(self, deliveries: Sequence[Delivery]) -> Round:
         assignment: Assignment = {}
-        for delivery in deliveries:
-            position, slot = delivery.position, delivery.facts.key_hash
-            if self._unsorted:
-                self._unsorted.discard(position)
-            first = self._queues.first(slot)
-            is_queued = first is not None and self._queues.holds(slot, position)
-            if not is_queued and position in self._slots:
-                continue
-            if first is not None and first != position and not self.allow_out_of_order:
-                if not is_queued:
-                    self._wait(slot, position)
-                continue
-            target = self.ranges.consumer(slot)
-            is_draining = self._is_draining(slot, target)
-            if is_draining:
-                self._blocked[slot] = self._blocked.get(slot, 0) + 1
-            if target is None or self.is_blocked or is_draining or target.room() <= 0:
-                if not is_queued:
-                    self._wait(slot, position)
-                continue
-            if is_queued:
-                self._queues.discard(slot, position)
-                self._queues.serve_later(slot)
-            self._slots[position] = slot
-            self._holders[slot] = target
-            self._held[slot] = self._held.get(slot, 0) + 1
-            self._give(target, delivery, assignment)
+        done = 0
+        if isinstance(deliveries, DeliveryRun) and deliveries.is_single and not self.waiting and not self._counts:
+            done = self._assign_run(deliveries, assignment)
+        for delivery in deliveries[done:] if done else deliveries:
+            self._assign_one(delivery, assignment)
         return Round(assignment, len(deliveries))
+
+    def _assign_one(self, delivery: Delivery, assignment: Assignment) -> None:
+        position, slot = delivery.position, delivery.facts.key_hash
+        if self._unsorted:
+            self._unsorted.discard(position)
+        first = self._queues.first(slot)
+        is_queued = first is not None and self._queues.holds(slot, position)
+        if not is_queued and position in self._slots:
+            return
+        if first is not None and first != position and not self.allow_out_of_order:
+            if not is_queued:
+                self._wait(slot, position)
+            return
+        target = self._owner(slot)
+        is_draining = self._is_draining(slot, target)
+        if is_draining:
+            self._blocked[slot] = self._blocked.get(slot, 0) + 1
+        if target is None or self.is_blocked or is_draining or target.room() <= 0:
+            if not is_queued:
+                self._wait(slot, position)
+            return
+        if is_queued:
+            self._queues.discard(slot, position)
+            self._queues.serve_later(slot)
+        self._slots[position] = slot
+        self._holders[slot] = target
+        self._held[slot] = self._held.get(slot, 0) + 1
+        self._give(target, delivery, assignment)
+
+    def _assign_run(self, run: DeliveryRun, assignment: Assignment) -> int:
+        """As `_assign_one` while nothing waits; returns how many are given: the next one has to wait, or is known."""
+        slots, holders, held, owners = self._slots, self._holders, self._held, self._owners
+        may_mix = self.allow_out_of_order
+        rooms: dict[Consumer, int] = {}
+        left = self.unacked_max - self._unacked if self.unacked_max > 0 else len(run)
+        done = 0
+        for delivery in run:
+            position, slot = delivery[1], delivery[2].key_hash
+            target = owners.get(slot) or self._owner(slot)
+            if target is None or done >= left or position in slots:
+                break
+            room = rooms.get(target)
+            if room is None:
+                room = _entries_for(target)
+                assignment[target] = []
+            if room <= 0 or (holders.get(slot, target) is not target and not may_mix):
+                break
+            rooms[target] = room - 1
+            assignment[target].append(delivery)
+            slots[position] = slot
+            holders[slot] = target
+            held[slot] = held.get(slot, 0) + 1
+            done += 1
+        for consumer, given in list(assignment.items()):
+            if given:
+                consumer.take(given)
+            else:
+                del assignment[consumer]
+        self._unacked += done
+        return done
 
     def enqueue(self, positions: Iterable[Position]) -> None:
         self._unsorted.update(position for position in positions if position not in self._slots)
@@ -222,7 +264,11 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
         slot = self._release(position)
         return slot in self._queues
 
-    def _release(self, position: Position) -> int:
+    def _on_all_released(self, positions: Sequence[tuple[int, int]]) -> bool:
+        slots = [self._release(position) for position in positions]
+        return bool(self._queues.count) and any(slot in self._queues for slot in slots)
+
+    def _release(self, position: tuple[int, int]) -> int:
         """An entry is held no more. The hash is free for its owner when it was the last one."""
         slot = self._slots.pop(position)
         left = self._held[slot] - 1
@@ -232,11 +278,19 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
             del self._held[slot]
             holder = self._holders.pop(slot)
             self._blocked.pop(slot, None)
-            if holder in self.consumers and not self.allow_out_of_order and self.ranges.consumer(slot) is not holder:
+            if not self.allow_out_of_order and self._owner(slot) is not holder and holder in self.consumers:
                 self._drained[holder] = self._drained.get(holder, 0) + 1
             if slot in self._queues.draining:
                 self._queues.place(slot, self.ranges.consumer(slot), is_draining=False)
         return slot
+
+    def _owner(self, slot: int) -> Consumer | None:
+        owner = self._owners.get(slot)
+        if owner is None:
+            owner = self.ranges.consumer(slot)
+            if owner is not None:
+                self._owners[slot] = owner
+        return owner
 
     def _is_draining(self, slot: int, target: Consumer | None) -> bool:
         holder = self._holders.get(slot)
@@ -254,3 +308,9 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
     def _place_all(self) -> None:
         for slot in self._queues.slots():
             self._place(slot)
+
+
+def _entries_for(consumer: Consumer) -> int:
+    """Entries of one message each that a consumer takes now."""
+    room = consumer.room()
+    return min(room, consumer.unacked_max - consumer.unacked) if consumer.unacked_max > 0 else room

@@ -6,7 +6,7 @@ Decides.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from magnetar.broker.consumer import Consumer, Delivery
 from magnetar.broker.dispatch.dispatcher import Assignment, Dispatcher
@@ -33,6 +33,10 @@ class ManyConsumersDispatcher(Dispatcher):
 
     def _on_released(self, position: Position) -> bool:
         """A held entry is acknowledged. True when that lets others go."""
+        return False
+
+    def _on_all_released(self, positions: Sequence[tuple[int, int]]) -> bool:
+        """`_on_released` for each of many."""
         return False
 
     # --- giving out -----------------------------------------------------------------------------
@@ -88,6 +92,16 @@ class ManyConsumersDispatcher(Dispatcher):
         self._unacked -= messages
         holder.messages_acked += messages
         return self._on_released(position) or was_blocked
+
+    def on_all_acked(self, consumer: Consumer, positions: Sequence[tuple[int, int]]) -> bool:
+        if self._counts:
+            return super().on_all_acked(consumer, positions)
+        was_blocked = self.is_blocked or consumer.is_blocked_by_unacked()
+        before = consumer.unacked
+        released, others = consumer.release_acked(positions)
+        self._unacked -= before - consumer.unacked
+        may_go_on = self._on_all_released(released) or (was_blocked and bool(released))
+        return super().on_all_acked(consumer, others) or may_go_on
 
     def on_part_acked(self, consumer: Consumer, position: Position, messages_left: int) -> bool:
         holder = consumer if position in consumer.pending else self._holder(position)

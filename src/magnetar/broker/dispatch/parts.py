@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from magnetar.broker.dispatch.entry_filters import EntryFilters
+from magnetar.broker.dispatch.shared_reads import SharedReads
 from magnetar.broker.entry_facts import FactsTable
 from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.config.broker import BrokerSettings
@@ -40,3 +41,4 @@ class DispatchParts:
     memory: DispatchMemory
     # What of the topic readers may see.
     buffer: TransactionBuffer = field(default_factory=TransactionBuffer)
+    shared_reads: SharedReads = field(default_factory=SharedReads)

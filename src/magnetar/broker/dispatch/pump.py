@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from magnetar.broker.compaction.view import CompactedView
-from magnetar.broker.consumer import Delivery
+from magnetar.broker.consumer import Delivery, DeliveryRun
 from magnetar.broker.delayed.buckets import DelayedBuckets
 from magnetar.broker.delayed.delayed_index import DelayedIndex
 from magnetar.broker.dispatch import replay_reads
@@ -218,7 +218,7 @@ class Pump:
             position = self._cursor.read_position
             if self._parts.buffer.hides(position):
                 return True
-            entries = self._source.read_cached(position, entries_max, bytes_max)
+            entries = self._read_cached(position, entries_max, bytes_max)
             if entries is None:
                 self._start(partial(self._read_next, position, entries_max, bytes_max))
                 return True
@@ -227,6 +227,11 @@ class Pump:
             if not self._send_new(dispatcher, entries):
                 return True
         return False
+
+    def _read_cached(self, position: Position, entries_max: int, bytes_max: int) -> list[Entry] | None:
+        if self._source is self._managed_ledger:
+            return self._parts.shared_reads.read(self._source.read_cached, position, entries_max, bytes_max)
+        return self._source.read_cached(position, entries_max, bytes_max)
 
     def _allowance(self, room: int) -> tuple[int, int]:
         """Entries and bytes to read for so many messages, by the batch size seen lately and the limits."""
@@ -367,11 +372,15 @@ class Pump:
         now_ms = self._parts.clock.now_ms()
         for consumer, given in assignment.items():
             consumer.consumed_ms = now_ms
-            given_bytes = sum([len(delivery.entry.body) - delivery.facts.message_start for delivery in given])
+            if isinstance(given, DeliveryRun):
+                given_messages, given_bytes = given.messages, given.size_bytes
+            else:
+                given_messages = sum([delivery.messages for delivery in given])
+                given_bytes = sum([len(delivery.entry.body) - delivery.facts.message_start for delivery in given])
             consumer.bytes_out += given_bytes
             size_bytes += given_bytes
             entries += len(given)
-            messages += sum([delivery.messages for delivery in given])
+            messages += given_messages
             consumer.link.deliver(consumer, given)
         if entries:
             self.messages_out += messages

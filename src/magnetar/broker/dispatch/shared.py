@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from sortedcontainers import SortedSet
 
-from magnetar.broker.consumer import Consumer, Delivery
+from magnetar.broker.consumer import Consumer, Delivery, DeliveryRun
 from magnetar.broker.dispatch.chunk_bindings import ChunkBindings
 from magnetar.broker.dispatch.dispatcher import Assignment, Round
 from magnetar.broker.dispatch.many_consumers import ManyConsumersDispatcher
@@ -67,6 +67,8 @@ class SharedDispatcher(ManyConsumersDispatcher):
         return len(self._bound) < self.BOUND_MAX
 
     def assign(self, deliveries: Sequence[Delivery]) -> Round:
+        if isinstance(deliveries, DeliveryRun) and deliveries.is_single and not self._replay and not self._counts:
+            return self._assign_run(deliveries)
         assignment: Assignment = {}
         consumer: Consumer | None = None
         left_in_turn = 0
@@ -94,6 +96,26 @@ class SharedDispatcher(ManyConsumersDispatcher):
             if chunk is not None:
                 self._chunks.on_given(*chunk, consumer)
         return Round(assignment, len(deliveries))
+
+    def _assign_run(self, run: DeliveryRun) -> Round:
+        """The same by turns instead of entries, where nothing sets one apart."""
+        assignment: Assignment = {}
+        done = 0
+        while done < len(run):
+            consumer = self._next_consumer()
+            if consumer is None:
+                break
+            turn = min(self._round_entries_max, consumer.permits)
+            if consumer.unacked_max > 0:
+                turn = min(turn, consumer.unacked_max - consumer.unacked)
+            if self.unacked_max > 0:
+                turn = min(turn, self.unacked_max - self._unacked)
+            given = run[done : done + turn]
+            consumer.take(given)
+            self._unacked += len(given)
+            assignment.setdefault(consumer, []).extend(given)
+            done += len(given)
+        return Round(assignment, done)
 
     def enqueue(self, positions: Iterable[Position]) -> None:
         self._replay.update(positions)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from magnetar.broker.compaction.view import CompactedView
-from magnetar.broker.consumer import Delivery, new_delivery
+from magnetar.broker.consumer import Delivery, DeliveryRun, new_delivery
 from magnetar.broker.delayed.delayed_index import DelayedIndex
 from magnetar.broker.dispatch.dispatcher import Dispatcher
 from magnetar.broker.dispatch.hooks import EntryFilter, Verdict
@@ -80,6 +80,11 @@ class Sieve:
 
     def visible(self, dispatcher: Dispatcher, entries: Sequence[Entry], *, again: bool = False) -> list[Delivery]:
         """Entries in their order; `again` when they were read before, and may be acknowledged meanwhile."""
+        if not again and self._lets_all_pass(entries[0]):
+            run = self._parts.shared_reads.run(entries, dispatcher.needs_keys, self._run_of)
+            if run is not None:
+                self.held_at = None
+                return run
         facts_of = self._parts.memory.facts.of
         cursor, state = self._cursor, self._cursor.state
         may_be_acked = again or state.acked.count > 0 or len(state.batches) > 0
@@ -128,6 +133,28 @@ class Sieve:
                 facts = self._parts.memory.facts.keyed(entry)
             deliveries.append(new_delivery((entry, position, facts, messages, ack_set, 0)))
         return deliveries
+
+    def _lets_all_pass(self, first: Entry) -> bool:
+        """Whether from this entry on nothing depends on the subscription."""
+        return (
+            self.view is None
+            and not (self._ahead.count or self.filters or self.pending)
+            and self._cursor.state.is_untouched_from(first.ledger_id, first.entry_id)
+        )
+
+    def _run_of(self, entries: Sequence[Entry], keyed: bool) -> DeliveryRun | None:
+        """None when one of the entries is for some consumers only, or not for now."""
+        found = self._parts.memory.facts.of_all(entries, keyed=keyed)
+        messages = size_bytes = 0
+        deliveries = []
+        for entry, facts in zip(entries, found, strict=True):
+            if not facts.is_plain:
+                return None
+            messages += facts.messages
+            size_bytes += len(entry.body) - facts.message_start
+            position = new_position((entry.ledger_id, entry.entry_id))
+            deliveries.append(new_delivery((entry, position, facts, facts.messages, (), 0)))
+        return DeliveryRun(deliveries, messages, size_bytes)
 
     def _keep_for_later(self, position: Position, deliver_at_ms: int, again: bool) -> bool:
         if not again and position in self._delayed:

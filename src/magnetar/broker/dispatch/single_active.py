@@ -9,7 +9,7 @@ Decides.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from magnetar.broker.consumer import Consumer, Delivery
+from magnetar.broker.consumer import Consumer, Delivery, DeliveryRun
 from magnetar.broker.dispatch.dispatcher import Dispatcher, Round
 from magnetar.broker.dispatch.redelivery_counts import RedeliveryCounts
 from magnetar.errors import ConsumerBusy
@@ -41,6 +41,9 @@ class SingleActiveDispatcher(Dispatcher):
         assert consumer is not None, "entries were read for a subscription without an active consumer"
         counts = self._counts
         permits = consumer.permits
+        if isinstance(deliveries, DeliveryRun) and not counts and permits >= deliveries.messages:
+            consumer.on_sent(deliveries.messages, len(deliveries))
+            return Round({consumer: deliveries}, len(deliveries))
         given: list[Delivery] = []
         for delivery in deliveries:
             if permits <= 0:

@@ -5,7 +5,9 @@ their way out.
 Carries.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from magnetar.broker.compaction.view import CompactedView
 from magnetar.broker.consumer import EPOCH_NONE, Consumer
@@ -29,7 +31,7 @@ from magnetar.errors import (
 )
 from magnetar.ids import EARLIEST, LATEST, Position
 from magnetar.names import TopicName, check_subscription
-from magnetar.wire.hot import MessageEncoder
+from magnetar.wire.hot import MessageEncoder, decode_ack
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 
@@ -161,41 +163,63 @@ def on_ack(session: Session, ack: pb.CommandAck) -> None:
     if ack.HasField("txnid_most_bits") and ack.HasField("txnid_least_bits"):
         session.start(ack_in_transaction(session, opened, ack), "ACK in a transaction")
         return
-    _count_ack(opened, ack, session.broker.clock.now_ms())
+    _counted(opened, session.broker.clock.now_ms(), partial(_apply_ack, opened, ack))
     if ack.HasField("request_id"):
-        session.answer(
-            pb.BaseCommand.ACK_RESPONSE, pb.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)
-        )
+        _answer_ack(session, ack.consumer_id, ack.request_id)
 
 
-def _count_ack(opened: OpenConsumer, ack: pb.CommandAck, now_ms: int) -> None:
-    """Apply it and note what statistics tell of it. Consumers that hold single entries count for themselves."""
+def on_plain_ack(session: Session, command: bytes) -> bool:
+    """An ACK of whole entries, each for itself; False, and nothing is done, where `on_ack` must look closer."""
+    fields = decode_ack(command)
+    if fields is None:
+        return False
+    consumer_id, request_id, positions = fields
+    opened = session.consumers.get(consumer_id)
+    if opened is None or not isinstance(opened.subscription, Subscription):
+        return False
+    apply = partial(opened.subscription.ack_run, opened.consumer, positions)
+    if not _counted(opened, session.broker.clock.now_ms(), apply):
+        return False
+    if request_id is not None:
+        _answer_ack(session, consumer_id, request_id)
+    return True
+
+
+def _answer_ack(session: Session, consumer_id: int, request_id: int) -> None:
+    session.answer(pb.BaseCommand.ACK_RESPONSE, pb.CommandAckResponse(consumer_id=consumer_id, request_id=request_id))
+
+
+def _counted(opened: OpenConsumer, now_ms: int, apply: Callable[[], bool]) -> bool:
+    """Apply an ack and note what statistics tell of it. Consumers that hold single entries count for themselves."""
     consumer, subscription = opened.consumer, opened.subscription
     if not isinstance(subscription, Subscription):
-        _apply_ack(opened, ack)
+        is_applied = apply()
         consumer.acked_ms = now_ms
-        return
+        return is_applied
     mark = subscription.cursor.mark_delete
     before = subscription.cursor.backlog_entries() if subscription.is_ordered else 0
-    _apply_ack(opened, ack)
+    if not apply():
+        return False
     consumer.acked_ms = now_ms
     if subscription.is_ordered:
         entries = before - subscription.cursor.backlog_entries()
         consumer.messages_acked += round(entries * subscription.pump.messages_per_entry)
     if subscription.cursor.mark_delete != mark:
         subscription.mark_moved_ms = now_ms
+    return True
 
 
-def _apply_ack(opened: OpenConsumer, ack: pb.CommandAck) -> None:
+def _apply_ack(opened: OpenConsumer, ack: pb.CommandAck) -> bool:
     consumer, subscription = opened.consumer, opened.subscription
     if ack.ack_type == pb.CommandAck.Cumulative:
         if len(ack.message_id) != 1:
             raise BadCommand(f"A cumulative ACK carries one message id, not {len(ack.message_id)}")
         message_id = ack.message_id[0]
         subscription.ack_cumulative(consumer, position_of(message_id), message_id.ack_set)
-        return
+        return True
     for message_id in ack.message_id:
         subscription.ack(consumer, position_of(message_id), message_id.ack_set)
+    return True
 
 
 def on_redeliver(session: Session, request: pb.CommandRedeliverUnacknowledgedMessages) -> None:

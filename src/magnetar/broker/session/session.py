@@ -23,7 +23,6 @@ from magnetar.broker.publish_budget import MESSAGE_OVERHEAD_BYTES
 from magnetar.broker.served import ServedSubscription, ServedTopic
 from magnetar.broker.topic_watches import TopicWatch
 from magnetar.errors import BadCommand, MagnetarError, NotSupported, PeerFault
-from magnetar.runtime.disk import Buffer
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire import commands
 from magnetar.wire.commands import Sender, Since
@@ -47,20 +46,11 @@ class OpenConsumer(NamedTuple):
     # Whether the client reads what the broker put in front of a message: its number and when it came.
     shows_broker_metadata: bool = False
 
-    def frames(self, deliveries: Sequence[Delivery]) -> list[Buffer]:
+    def frames(self, deliveries: Sequence[Delivery]) -> list[bytes | memoryview]:
         """MESSAGE frames: a header for each entry, and the stored bytes as they are."""
-        encoder = self.messages
         # Only an ordered subscription sends everything again, so only there a client can tell old from new.
         epoch = self.consumer.epoch if self.consumer.epoch >= 0 and self.subscription.is_ordered else None
-        out: list[Buffer] = []
-        for entry, position, facts, _, ack_set, redelivery_count in deliveries:
-            body = entry.body if self.shows_broker_metadata else entry.body[facts.message_start :]
-            if redelivery_count or ack_set or epoch is not None:
-                out.append(encoder.repeated_header(*position, len(body), redelivery_count, ack_set, epoch))
-            else:
-                out.append(encoder.header(position[0], position[1], len(body)))
-            out.append(body)
-        return out
+        return self.messages.frames(deliveries, whole=self.shows_broker_metadata, epoch=epoch)
 
 
 class OpenProducer(NamedTuple):
@@ -86,10 +76,13 @@ class OpeningProducer:
 
 
 class Serving(NamedTuple):
-    """How a command is served: at once by a hot function, or as a task by a cold coroutine."""
+    """How a command is served: at once by a hot function, or as a task by a cold coroutine. Before either, `quick` may
+    serve its bytes without parsing them; False when it has not.
+    """
 
     hot: Callable[["Session", Any], None] | None = None
     cold: Callable[["Session", Any], Coroutine[Any, Any, None]] | None = None
+    quick: Callable[["Session", bytes], bool] | None = None
 
 
 class Session:
@@ -146,6 +139,8 @@ class Session:
                 at += 1
 
     def _on_command(self, command_bytes: bytes) -> None:
+        if self.is_connected and self._is_served_quickly(command_bytes):
+            return
         command = commands.parse(command_bytes, Sender.CLIENT)
         if not self.is_connected and command.type != pb.BaseCommand.CONNECT:
             raise BadCommand(f"{commands.name_of(command)} came before CONNECT")
@@ -162,6 +157,11 @@ class Session:
             raise
         except MagnetarError as error:
             self.refuse(command, error)
+
+    def _is_served_quickly(self, command_bytes: bytes) -> bool:
+        # The type comes first, as one byte behind its tag.
+        serving = self._table.get(command_bytes[1]) if len(command_bytes) > 1 and command_bytes[0] == 0x08 else None
+        return serving is not None and serving.quick is not None and serving.quick(self, command_bytes)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run something beside the commands; it ends with the session."""

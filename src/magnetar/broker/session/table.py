@@ -28,7 +28,7 @@ SERVED: Final[Mapping[int, Serving]] = {
     BaseCommand.CLOSE_PRODUCER: Serving(cold=produce.close_producer),
     BaseCommand.SUBSCRIBE: Serving(cold=consume.subscribe),
     BaseCommand.FLOW: Serving(hot=consume.on_flow),
-    BaseCommand.ACK: Serving(hot=consume.on_ack),
+    BaseCommand.ACK: Serving(hot=consume.on_ack, quick=consume.on_plain_ack),
     BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: Serving(hot=consume.on_redeliver),
     BaseCommand.SEEK: Serving(cold=consume.seek),
     BaseCommand.UNSUBSCRIBE: Serving(cold=consume.unsubscribe),

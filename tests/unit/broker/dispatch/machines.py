@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from magnetar.broker.consumer import Consumer, Delivery
+from magnetar.broker.consumer import Consumer, Delivery, DeliveryRun
 from magnetar.broker.entry_facts import EntryFacts
 from magnetar.ids import Position
 from magnetar.managed_ledger.entry import Entry
@@ -57,6 +57,11 @@ def delivery(entry_id: int, messages: int = 1, key_hash: int = 0, chunk: tuple[s
     facts.chunk = chunk
     entry = Entry(1, entry_id, memoryview(b"body"))
     return Delivery(entry, Position(1, entry_id), facts, messages, (), 0)
+
+
+def run_of(deliveries: Sequence[Delivery]) -> DeliveryRun:
+    messages = sum(each.messages for each in deliveries)
+    return DeliveryRun(deliveries, messages, sum(len(each.entry.body) for each in deliveries))
 
 
 def given_ids(deliveries: Sequence[Delivery]) -> list[int]:

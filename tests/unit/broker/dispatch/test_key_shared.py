@@ -13,7 +13,7 @@ from magnetar.broker.dispatch.key_ranges import ConsistentHashing, KeyRanges, Ra
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.entry_facts import HASH_SLOTS
 from magnetar.ids import Position
-from tests.unit.broker.dispatch.machines import delivery, given_ids, new_consumer
+from tests.unit.broker.dispatch.machines import delivery, given_ids, new_consumer, run_of
 
 LOW, HIGH = 100, HASH_SLOTS - 100
 
@@ -180,8 +180,8 @@ class KeySharedAgainstTwin(RuleBasedStateMachine):
     def flow(self, data: st.DataObject, permits: int) -> None:
         data.draw(st.sampled_from(self.consumers)).on_flow(permits)
 
-    @rule(data=st.data(), count=st.integers(1, 6), messages=st.integers(1, 3))
-    def pump(self, data: st.DataObject, count: int, messages: int) -> None:
+    @rule(data=st.data(), count=st.integers(1, 6), messages=st.integers(1, 3), as_run=st.booleans())
+    def pump(self, data: st.DataObject, count: int, messages: int, as_run: bool) -> None:
         if self.dispatcher.room(1) <= 0:
             return
         again = [position.entry_id for position in self.dispatcher.replays(count)]
@@ -193,11 +193,11 @@ class KeySharedAgainstTwin(RuleBasedStateMachine):
             self.key_of += keys
             for entry_id, key in enumerate(keys, first):
                 self.open[key][entry_id] = None
-            self.offer(list(range(first, first + count)), messages)
+            self.offer(list(range(first, first + count)), messages, as_run=as_run)
 
-    def offer(self, entry_ids: list[int], messages: int) -> list[int]:
+    def offer(self, entry_ids: list[int], messages: int, *, as_run: bool = False) -> list[int]:
         offered = [delivery(entry_id, messages, self.key_of[entry_id]) for entry_id in entry_ids]
-        assignment, settled = self.dispatcher.assign(offered)
+        assignment, settled = self.dispatcher.assign(run_of(offered) if as_run else offered)
         assert settled == len(offered)
         given: list[int] = []
         for consumer, deliveries in assignment.items():
@@ -234,6 +234,17 @@ class KeySharedAgainstTwin(RuleBasedStateMachine):
         else:
             self.dispatcher.on_acked(data.draw(st.sampled_from(self.consumers)), Position(1, entry_id))
             del entries[entry_id]
+
+    @rule(data=st.data())
+    def settle_many(self, data: st.DataObject) -> None:
+        held = sorted(e for entries in self.open.values() for e, holder in entries.items() if holder is not None)
+        if not held:
+            return
+        entry_ids = data.draw(st.lists(st.sampled_from(held), min_size=1, max_size=6))
+        consumer = data.draw(st.sampled_from(self.consumers))
+        self.dispatcher.on_all_acked(consumer, [(1, entry_id) for entry_id in entry_ids])
+        for entry_id in set(entry_ids):
+            del self.open[self.key_of[entry_id]][entry_id]
 
     @invariant()
     def agrees(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch.shared import SharedDispatcher
 from magnetar.ids import Position
-from tests.unit.broker.dispatch.machines import delivery, given_ids, link_of, new_consumer
+from tests.unit.broker.dispatch.machines import delivery, given_ids, link_of, new_consumer, run_of
 
 
 def new_dispatcher(unacked_max: int = 0, round_entries_max: int = 2) -> SharedDispatcher:
@@ -198,8 +198,8 @@ class SharedAgainstTwin(RuleBasedStateMachine):
     def flow(self, data: st.DataObject, permits: int) -> None:
         data.draw(st.sampled_from(self.consumers)).on_flow(permits)
 
-    @rule(count=st.integers(1, 5), messages=st.integers(1, 3))
-    def pump(self, count: int, messages: int) -> None:
+    @rule(count=st.integers(1, 5), messages=st.integers(1, 3), as_run=st.booleans())
+    def pump(self, count: int, messages: int, as_run: bool) -> None:
         room = self.dispatcher.room(1)
         if room <= 0:
             return
@@ -207,7 +207,8 @@ class SharedAgainstTwin(RuleBasedStateMachine):
         waiting = sorted(entry_id for entry_id, state in self.state.items() if state == "waiting")
         assert again == waiting[:count]
         offered = again or list(range(self.next_entry, self.next_entry + count))
-        assignment, settled = self.dispatcher.assign([delivery(entry_id, messages) for entry_id in offered])
+        deliveries = [delivery(entry_id, messages) for entry_id in offered]
+        assignment, settled = self.dispatcher.assign(run_of(deliveries) if as_run and not again else deliveries)
         given = [entry_id for deliveries in assignment.values() for entry_id in given_ids(deliveries)]
         assert given, "there was room and something to give"
         assert sorted(given) == offered[:settled], "those in front are given, the rest is read again"
@@ -215,8 +216,8 @@ class SharedAgainstTwin(RuleBasedStateMachine):
             self.next_entry = offered[0] + settled
         for entry_id in offered[:settled]:
             self.state[entry_id] = "waiting"
-        for consumer, deliveries in assignment.items():
-            for entry_id in given_ids(deliveries):
+        for consumer, its_own in assignment.items():
+            for entry_id in given_ids(its_own):
                 assert self.state[entry_id] == "waiting", "given twice"
                 self.state[entry_id] = consumer
 
@@ -233,6 +234,15 @@ class SharedAgainstTwin(RuleBasedStateMachine):
         else:
             self.dispatcher.on_acked(data.draw(st.sampled_from(self.consumers)), Position(1, entry_id))
             self.state[entry_id] = "acknowledged"
+
+    @precondition(lambda self: self.consumers and self.state)
+    @rule(data=st.data())
+    def settle_many(self, data: st.DataObject) -> None:
+        """Whatever they are: held by anybody, waiting, or acknowledged before."""
+        entry_ids = data.draw(st.lists(st.sampled_from(sorted(self.state)), min_size=1, max_size=6))
+        consumer = data.draw(st.sampled_from(self.consumers))
+        self.dispatcher.on_all_acked(consumer, [(1, entry_id) for entry_id in entry_ids])
+        self.state.update(dict.fromkeys(entry_ids, "acknowledged"))
 
     @invariant()
     def agrees(self) -> None:
