@@ -3,7 +3,8 @@
 
 Messages that follow each other in the same shape (the same fields, each as long as in the one before) are found by one
 comparison of arrays; the others are walked one by one. A batch that is unusual in any way is not laid out at all, and
-whoever asked reads it message by message: `wire.batch.split` is the slow twin, and both must agree.
+whoever asked reads it message by message: `wire.batch.split` is the slow twin, and both must agree. Where `lay_out` is
+compiled (`native/_rows.pyx`) it walks every message.
 Decides.
 """
 
@@ -12,6 +13,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from magnetar.spark import spans
+from magnetar.wire import compiled
 
 Numbers: TypeAlias = "NDArray[np.int64]"
 
@@ -37,7 +41,8 @@ _SIZE_BYTES: Final = 4
 _RUN_MIN: Final = 4
 _PROBE: Final = 16
 _PATIENCE_MAX: Final = 256
-_VARINT_BYTES_MAX: Final = 10
+_VARINT_BYTES_MAX: Final = 9
+"""More are beyond what a signed number holds."""
 
 _PAIR: Final = 0x0A
 _KEY: Final = 0x12
@@ -63,12 +68,15 @@ class BatchLayout:
         self.pairs = pairs
 
 
-def lay_out(data: bytes, count: int, start: int = 0) -> BatchLayout | None:
+def lay_out_plainly(data: bytes, count: int, start: int = 0) -> BatchLayout | None:
     """The layout of `count` messages, decompressed, from a byte on; None where it is unusual."""
     try:
         return _Walk(data).all(count, start)
     except (Unusual, IndexError, OverflowError):
         return None
+
+
+lay_out = lay_out_plainly
 
 
 class _Walk:
@@ -243,8 +251,6 @@ class _Walk:
 def _numbers(whole: "NDArray[np.uint8]", span: tuple[int, int], position: int) -> Numbers:
     """The varints of a column, all of the same length."""
     begin, end = span[0] - position, span[1] - position
-    if end - begin >= _VARINT_BYTES_MAX:
-        raise Unusual  # beyond what a signed number holds
     found = np.zeros(len(whole), np.int64)
     for shift, column in enumerate(range(begin, end)):
         found |= (whole[:, column].astype(np.int64) & 0x7F) << (7 * shift)
@@ -273,3 +279,17 @@ def _joined(blocks: list[Numbers], nothing: Numbers) -> Numbers:
     if not blocks:
         return nothing
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+
+if (_twins := compiled.load(spans.MODULE)) is not None:
+    _compiled = _twins.lay_out
+
+    def lay_out(data: bytes, count: int, start: int = 0) -> BatchLayout | None:
+        """As `lay_out_plainly`."""
+        found = _compiled(data, count, start)
+        if found is None:
+            return None
+        rows, pairs = found
+        return BatchLayout(
+            np.frombuffer(rows, np.int64).reshape(-1, _WIDTH), np.frombuffer(pairs, np.int64).reshape(-1, 4)
+        )

@@ -18,7 +18,7 @@ from magnetar.client.schema_info import SchemaType
 from magnetar.errors import BadSchema
 from magnetar.ids import MessageId
 from magnetar.names import TopicName
-from magnetar.spark import batch_layout
+from magnetar.spark import batch_layout, spans
 from magnetar.spark.batch_layout import BatchLayout, Numbers
 from magnetar.spark.columns import ERROR, METADATA_NAMES
 from magnetar.spark.stored_entry import StoredEntry
@@ -43,17 +43,30 @@ _WIDE: Final[dict[SchemaType, str]] = {
 class _Piece:
     """The messages of one entry that are wanted."""
 
-    __slots__ = ("base", "entry", "first", "ids", "keys", "properties", "rows", "values")
+    __slots__ = ("data", "entry", "first", "ids", "keys", "properties", "rows", "values")
 
-    def __init__(self, entry: StoredEntry, rows: Numbers, first: int, base: int) -> None:
+    def __init__(self, entry: StoredEntry, data: bytes, rows: Numbers, first: int) -> None:
         self.entry = entry
+        self.data = data
         self.rows = rows
         self.first = first
-        self.base = base
         self.values: list[list[Any]] | Array | None = None
         self.keys: Array | None = None
         self.properties: Array | None = None
         self.ids: Array | None = None
+
+    @property
+    def payloads(self) -> spans.Piece:
+        return self.data, self.rows[:, batch_layout.PAYLOAD_START : batch_layout.PAYLOAD_END + 1]
+
+    @property
+    def key_spans(self) -> spans.Piece:
+        return self.data, self.rows[:, batch_layout.KEY_START : batch_layout.KEY_END + 1]
+
+    def has(self, flag: int) -> "NDArray[np.bool_]":
+        """Which messages have it."""
+        found: NDArray[np.bool_] = (self.rows[:, batch_layout.FLAGS] & flag) != 0
+        return found
 
 
 class BulkRows:
@@ -67,7 +80,6 @@ class BulkRows:
         self._wide = _WIDE.get(values.primitive) if values.primitive is not None else None
         self._is_text = values.primitive is SchemaType.STRING
         self._names = frozenset(schema.names)
-        self._data: list[bytes] = []
         self._pieces: list[_Piece] = []
         self._batch_indices: Array = pa.array([], pa.binary())
         self.rows = 0
@@ -81,15 +93,14 @@ class BulkRows:
         layout = batch_layout.lay_out(data, entry.messages, start)
         if layout is None or (layout.rows[:, batch_layout.FLAGS] & batch_layout.IS_COMPACTED_OUT).any():
             return None
-        piece = _Piece(entry, layout.rows[first:until], first, self.bytes)
+        piece = _Piece(entry, data, layout.rows[first:until], first)
         if not len(piece.rows):
             return 0
         try:
-            self._read(piece, data)
-            self._describe(piece, layout, data, first, until)
+            self._read(piece)
+            self._describe(piece, layout, first, until)
         except (BadSchema, pa.ArrowInvalid, ValueError):
             return None
-        self._data.append(data)
         self._pieces.append(piece)
         self.bytes += len(data)
         self.rows += len(piece.rows)
@@ -97,43 +108,36 @@ class BulkRows:
 
     # --- one entry ---------------------------------------------------------------------------------------
 
-    def _read(self, piece: _Piece, data: bytes) -> None:
+    def _read(self, piece: _Piece) -> None:
         """What of the values must be known to be good before the batch is taken."""
         values, rows = self._values, piece.rows
         if not values.names or values.is_plain:
             return
-        if (rows[:, batch_layout.FLAGS] & batch_layout.IS_NULL).any():
+        if piece.has(batch_layout.IS_NULL).any():
             raise BadSchema("a value that is null is no value of the type")
         if self._wide is not None:
             sizes = rows[:, batch_layout.PAYLOAD_END] - rows[:, batch_layout.PAYLOAD_START]
             if (sizes != np.dtype(self._wide).itemsize).any():
                 raise BadSchema("a payload is not as long as the type")
         elif self._is_text:
-            piece.values = _cut(data, rows[:, batch_layout.PAYLOAD_START], rows[:, batch_layout.PAYLOAD_END]).cast(
-                pa.string()
-            )
+            piece.values = spans.column([piece.payloads]).cast(pa.string())
         else:
-            piece.values = self._decoded(piece, data)
+            piece.values = self._decoded(piece)
 
-    def _decoded(self, piece: _Piece, data: bytes) -> list[list[Any]]:
-        version = piece.entry.metadata.schema_version
+    def _decoded(self, piece: _Piece) -> list[list[Any]]:
+        version, data = piece.entry.metadata.schema_version, piece.data
         read = self._values.read
         if self._values.wants_key:
-            keys = self._keys(piece, data).to_pylist()
-            spans = piece.rows[:, :2].tolist()
-            return [read(data[a:b], key, version) for (a, b), key in zip(spans, keys, strict=True)]
+            keys = self._keys(piece).to_pylist()
+            bounds = piece.rows[:, :2].tolist()
+            return [read(data[a:b], key, version) for (a, b), key in zip(bounds, keys, strict=True)]
         return [read(data[a:b], None, version) for a, b in piece.rows[:, :2].tolist()]
 
-    def _keys(self, piece: _Piece, data: bytes) -> Array:
-        rows = piece.rows
-        flags = rows[:, batch_layout.FLAGS]
-        has_none = (flags & batch_layout.HAS_KEY) == 0
-        if has_none.all():
-            return pa.nulls(len(rows), pa.binary())
-        found = _cut(data, rows[:, batch_layout.KEY_START], rows[:, batch_layout.KEY_END], has_none)
-        if not (flags & batch_layout.KEY_IS_BASE64).any():
+    def _keys(self, piece: _Piece) -> Array:
+        found = _key_column([piece])
+        is_coded = piece.has(batch_layout.KEY_IS_BASE64)
+        if not is_coded.any():
             return found
-        is_coded = (flags & batch_layout.KEY_IS_BASE64) != 0
         return pa.array(
             [
                 base64.b64decode(key) if coded and key is not None else key
@@ -142,11 +146,12 @@ class BulkRows:
             pa.binary(),
         )
 
-    def _describe(self, piece: _Piece, layout: BatchLayout, data: bytes, first: int, until: int) -> None:
-        if "__key" in self._names:
-            piece.keys = self._keys(piece, data)
+    def _describe(self, piece: _Piece, layout: BatchLayout, first: int, until: int) -> None:
+        if "__key" in self._names and piece.has(batch_layout.KEY_IS_BASE64).any():
+            piece.keys = self._keys(piece)
         if "__messageProperties" in self._names and len(layout.pairs):
-            piece.properties = _properties(layout, data, first, until, self._schema.field("__messageProperties"))
+            field = self._schema.field("__messageProperties")
+            piece.properties = _properties(layout, piece.data, first, until, field)
         if "__messageId" in self._names:
             piece.ids = self._ids(piece.entry, first, first + len(piece.rows))
 
@@ -168,7 +173,7 @@ class BulkRows:
         pieces = self._pieces
         counts = np.array([len(piece.rows) for piece in pieces])
         arrays = [self._column(field, counts) for field in self._schema]
-        self._data, self._pieces = [], []
+        self._pieces = []
         self.rows = self.bytes = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -186,12 +191,8 @@ class BulkRows:
         if not self._values.is_plain and self._wide is None:
             at = self._values.names.index(field.name)
             return pa.array([row[at] for piece in pieces for row in piece.values or ()], field.type)
-        starts = np.concatenate([piece.rows[:, batch_layout.PAYLOAD_START] + piece.base for piece in pieces])
-        ends = np.concatenate([piece.rows[:, batch_layout.PAYLOAD_END] + piece.base for piece in pieces])
-        flags = np.concatenate([piece.rows[:, batch_layout.FLAGS] for piece in pieces])
-        data = self._data[0] if len(self._data) == 1 else b"".join(self._data)
-        nulls = (flags & batch_layout.IS_NULL) != 0
-        found = _cut(data, starts, ends, nulls if nulls.any() else None)
+        nulls = np.concatenate([piece.has(batch_layout.IS_NULL) for piece in pieces])
+        found = spans.column([piece.payloads for piece in pieces], nulls if nulls.any() else None)
         if self._wide is None:
             return found
         numbers = np.frombuffer(found.buffers()[2], self._wide, self.rows)
@@ -211,7 +212,9 @@ class BulkRows:
                 names = pa.array([piece.entry.metadata.producer_name for piece in pieces], field.type)
                 return names.take(pa.array(np.repeat(np.arange(len(pieces)), counts)))
             case "__key":
-                return _joined([piece.keys for piece in pieces])
+                if all(piece.keys is None for piece in pieces):
+                    return _key_column(pieces)
+                return _joined([self._keys(piece) if piece.keys is None else piece.keys for piece in pieces])
             case "__messageId":
                 return _joined([piece.ids for piece in pieces])
             case "__messageProperties":
@@ -252,18 +255,12 @@ def _whole(entry: StoredEntry, payload: Buffer) -> tuple[bytes, int]:
     return bytes(payload), 0
 
 
-def _cut(data: bytes, starts: Numbers, ends: Numbers, nulls: "NDArray[np.bool_] | None" = None) -> Array:
-    """Parts of a buffer, in their order, as one binary column.
-
-    Arrow sees a column of parts and of what lies between them, and takes every other one.
-    """
-    count = len(starts)
-    offsets = np.empty(2 * count, np.int32)
-    offsets[0::2] = starts
-    offsets[1::2] = ends
-    both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    wanted = pa.array(np.arange(0, 2 * count, 2), mask=nulls)
-    return both.take(wanted)
+def _key_column(pieces: list[_Piece]) -> Array:
+    """Keys as they are written; null where there is none."""
+    has_key = np.concatenate([piece.has(batch_layout.HAS_KEY) for piece in pieces])
+    if not has_key.any():
+        return pa.nulls(len(has_key), pa.binary())
+    return spans.column([piece.key_spans for piece in pieces], None if has_key.all() else ~has_key)
 
 
 def _properties(layout: BatchLayout, data: bytes, first: int, until: int, field: "pa.Field[Any]") -> Array:
@@ -275,8 +272,8 @@ def _properties(layout: BatchLayout, data: bytes, first: int, until: int, field:
     offsets = np.concatenate(([0], np.cumsum(wanted))).astype(np.int32)
     if not len(pairs):
         return _no_properties(len(wanted), field)
-    keys = _cut(data, pairs[:, 0], pairs[:, 1]).cast(pa.string())
-    values = _cut(data, pairs[:, 2], pairs[:, 3]).cast(pa.string())
+    keys = spans.column([(data, pairs[:, :2])]).cast(pa.string())
+    values = spans.column([(data, pairs[:, 2:])]).cast(pa.string())
     return pa.MapArray.from_arrays(pa.array(offsets), keys, values, type=field.type)
 
 
