@@ -19,7 +19,6 @@ from magnetar.client.consumer import Consumer, Listener
 from magnetar.client.core import Core
 from magnetar.client.dead_letters import DeadLetters, policy_with_names
 from magnetar.client.failover import AutoClusterFailover, Failover
-from magnetar.client.http_lookup import HttpLookup
 from magnetar.client.keywords import ClientKeywords, ConsumerKeywords, ProducerKeywords
 from magnetar.client.lookup import BinaryLookup, Hosts, Lookup
 from magnetar.client.options import ConsumerOptions, ConsumerType, ProducerOptions
@@ -100,6 +99,9 @@ class Client:
     def _lookup(self, pool: Pool) -> Lookup:
         self._hosts = Hosts(self._url, self._random)
         if self._url.is_http:
+            # The HTTP library takes a third of the client's loading time, and few service URLs need it.
+            from magnetar.client.http_lookup import HttpLookup
+
             return HttpLookup(self._hosts, self._settings, self._authentication, self._tls)
         return BinaryLookup(self._hosts, pool, self._settings)
 

@@ -7,13 +7,13 @@ Assembles.
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter
 
 from magnetar.client.schema_info import BYTES_INFO, SchemaInfo, SchemaType
 from magnetar.errors import BadSetting
-from magnetar.spark.archive.history import HistoryReader, PushedHistoryReader
 from magnetar.spark.cluster import cluster
 from magnetar.spark.columns import columns_of
 from magnetar.spark.options import SourceOptions, sink_options, source_options
@@ -22,6 +22,9 @@ from magnetar.spark.stream_reader import PulsarStreamReader
 from magnetar.spark.stream_writer import PulsarStreamWriter
 from magnetar.spark.values import sides_of
 from magnetar.spark.writer import PulsarWriter
+
+if TYPE_CHECKING:
+    from magnetar.spark.archive.history import HistoryReader
 
 
 class PulsarDataSource(DataSource):
@@ -38,10 +41,13 @@ class PulsarDataSource(DataSource):
         info = topic_schema(options)
         return columns_of(sides_of(info) or info, options.metadata, options.bad_rows, options.columns)
 
-    def reader(self, schema: spark.StructType) -> PulsarReader | HistoryReader:
+    def reader(self, schema: spark.StructType) -> "PulsarReader | HistoryReader":
         options = self._source(streaming=False)
         _refuse_keys_without_column(options, schema)
         if options.history is not None:
+            # Arrow's datasets bring pandas along, which no other read needs; every planner of Spark would load it.
+            from magnetar.spark.archive.history import HistoryReader, PushedHistoryReader
+
             history = PushedHistoryReader if options.filter_push_down else HistoryReader
             return history(options, schema, topic_schema(options))
         kind = PushedReader if options.filter_push_down else PulsarReader
