@@ -16,6 +16,7 @@ from magnetar.client.outgoing import OutgoingMessage
 from magnetar.client.producer import Producer
 from magnetar.client.receipt import Receipt
 from magnetar.client.schema_info import SchemaInfo
+from magnetar.errors import BadSetting
 from magnetar.ids import EARLIEST, MessageId, Position
 from magnetar.names import TopicName
 from magnetar.runtime.chance import fresh_seed
@@ -61,7 +62,7 @@ def _key(key: str | bytes | None) -> str | bytes | None:
 
 
 class Routing:
-    """Which partition of which topic a row goes to: by its key, or in turn."""
+    """Which partition a row goes to: of the topic that is given, or else of the row's own; by its key, or in turn."""
 
     def __init__(self, here: Cluster, topic: str | None, start: int) -> None:
         self._here = here
@@ -70,8 +71,9 @@ class Routing:
         self._next = start
 
     async def target(self, row: EncodedRow) -> str:
-        topic = row.topic if row.topic is not None and (self._topic is None or row.topic) else self._topic
-        assert topic is not None, "the encoder made sure of a topic"
+        topic = self._topic or row.topic
+        if not topic:
+            raise BadSetting("a row has nothing in __topic, and the option topic is not given: where should it go?")
         partitions = self._partitions.get(topic)
         if partitions is None:
             partitions = await self._learn(topic)
