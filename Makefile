@@ -43,9 +43,9 @@ $(VENV)/.test: $(VENV)/.run requirements/test.txt
 	@$(PIP_INSTALL) --require-hashes -r requirements/test.txt
 	@touch $@
 
-$(VENV)/.spark: $(VENV)/.test requirements/spark.txt
+$(VENV)/.spark: $(VENV)/.test requirements/spark.txt requirements/delta.txt
 	@echo "installing what Spark needs"
-	@$(PIP_INSTALL) --require-hashes -r requirements/spark.txt
+	@$(PIP_INSTALL) --require-hashes -r requirements/spark.txt -r requirements/delta.txt
 	@$(BIN)/python -m tools.java
 	@touch $@
 
@@ -55,7 +55,7 @@ $(VENV)/.bench: $(VENV)/.test requirements/bench.txt
 	@touch $@
 
 # The compiled twins of the hottest loops; everything works without them. Under CI they must build.
-$(VENV)/.compiled: $(VENV)/.test native/_runs.pyx native/crc32c.h tools/compile.py
+$(VENV)/.compiled: $(VENV)/.test $(wildcard native/*) tools/compile.py
 	@$(BIN)/python -m tools.compile || [ "$$CI" != true ]
 	@touch $@
 
@@ -70,7 +70,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench bench-peers bench-page features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench bench-peers bench-spark bench-spark-peers bench-page features
 test: $(VENV)/.spark $(VENV)/.compiled ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
@@ -143,8 +143,8 @@ deploy-check: $(VENV)/.test ## Container file, Compose, Helm chart and systemd u
 spark: $(VENV)/.spark ## Is a topic a DataFrame, live and historical, exactly once?
 	@$(PYTEST) tests/spark
 
-spark-faults: $(VENV)/.spark ## kill -9 at every place of a micro-batch; half an hour.
-	@MAGNETAR_SPARK_FAULTS=all $(PYTEST) tests/spark/test_driver_kills.py tests/spark/test_sink_faults.py tests/spark/test_sink_crashes.py
+spark-faults: $(VENV)/.spark ## Drivers and executors killed or stopped at every place of a micro-batch; an hour.
+	@MAGNETAR_SPARK_FAULTS=all $(PYTEST) tests/spark/test_driver_kills.py tests/spark/test_cluster.py tests/spark/test_process_kills.py tests/spark/test_sink_faults.py tests/spark/test_sink_crashes.py
 
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
@@ -154,6 +154,12 @@ bench: $(VENV)/.compiled ## Measure; results go to .results/bench. ARGS=--quick 
 
 bench-peers: $(VENV)/.compiled ## Measure beside Apache Pulsar, load by load in turn; Maven fetches it, Java 17 runs it.
 	@$(BIN)/python -m benchmarks --peers $(ARGS)
+
+bench-spark: $(VENV)/.spark $(VENV)/.compiled ## Measure Spark's reads and writes of topics; ARGS="--messages 200000" takes a minute.
+	@$(BIN)/python -m benchmarks.spark $(ARGS)
+
+bench-spark-peers: $(VENV)/.spark $(VENV)/.compiled ## The same beside Spark's own Kafka source; Maven fetches it and a broker.
+	@$(BIN)/python -m benchmarks.spark --peers $(ARGS)
 
 bench-page: $(VENV)/.bench ## Write docs/performance.md and its plots from the last measurements.
 	@$(BIN)/python -m benchmarks.report --plots
@@ -172,6 +178,7 @@ lock: $(VENV)/.test ## Compile requirements/*.in to locked versions with hashes;
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -o requirements/run.txt requirements/run.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -o requirements/test.txt requirements/test.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -o requirements/spark.txt requirements/spark.in
+	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -c requirements/spark.txt -o requirements/delta.txt requirements/delta.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -c requirements/spark.txt -o requirements/bench.txt requirements/bench.in
 
 hooks: $(VENV)/.test ## Let git run the quick checks before each commit.

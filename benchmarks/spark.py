@@ -1,35 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Spark source and sink beside a plain Parquet scan: rows a second on local[2], messages batched by the producer.
+"""The Spark source and sink on local[2], beside a plain Parquet scan and, with --peers, Spark's own Kafka source.
 
-    python -m benchmarks.spark [--messages N] [--sizes 100,1024]
+    python -m benchmarks.spark [--peers] [--messages N] [--sizes 100,1024] [--rounds N]
 
-The broker, Spark's JVM and its Python workers share this machine's cores. Every read is made twice and the second
-counts: the session is warm then. The bar is what Spark's own Kafka source gave on two cores from a local Kafka: half of
-it is the floor.
+Messages are batched by the producer, and Kafka holds the same payloads. The brokers, Spark's JVM and its Python workers
+share this machine's cores; CPU is that of all of them together. A first round warms the session and does not count;
+in every other one the sides take turns, and medians are kept.
 """
 
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 import httpx
+import psutil
 import pulsar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from benchmarks.results import Measurement, report
+from benchmarks.figures import LESS, Figure
+from benchmarks.kafka_peer import Kafka, KafkaServer
+from benchmarks.peers import Missing
+from benchmarks.results import Run, Side
+from benchmarks.servers import Magnetar, family, machine_words
 from magnetar import spark as magnetar_spark
 from tests.processes import StandaloneProcess
 
-# Rows a second of the Kafka source, warm, by payload size: batch read, availableNow.
-KAFKA = {100: (870_000, 680_000), 1024: (341_000, 300_000)}
 SEND_BATCH_MESSAGES = 1_000
 SEND_BATCH_BYTES = 512 * 1024
 SINK_SHARE = 4
+AIM = "0.5× → 1×"
 
 
 def fill(url: str, topic: str, messages: int, size: int) -> None:
@@ -51,120 +59,247 @@ def fill(url: str, topic: str, messages: int, size: int) -> None:
     client.close()
 
 
-def timed(run: Callable[[], object]) -> float:
-    """Seconds of the second run."""
-    run()
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
+class Taken(NamedTuple):
+    """By the clock, and by all processes of the run together."""
+
+    seconds: float
+    cpu_s: float
 
 
-class Bench:
-    def __init__(self, spark: SparkSession, standalone: StandaloneProcess, scratch: Path) -> None:
+def _cpu_s() -> float:
+    """Of this process and all that it has started, those that have ended included."""
+    total = 0.0
+    for process in family(os.getpid()):
+        try:
+            total += sum(process.cpu_times()[:4])
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def timed(run: Callable[[], object]) -> Taken:
+    cpu_s, began = _cpu_s(), time.perf_counter()
+    run()
+    return Taken(time.perf_counter() - began, _cpu_s() - cpu_s)
+
+
+class Reads:
+    """One side: the same questions to one data source."""
+
+    def __init__(self, spark: SparkSession, scratch: Path) -> None:
         self.spark = spark
-        self.standalone = standalone
-        self.scratch = scratch
-        self._checkpoints = 0
-
-    def options(self, topic: str, extra: dict[str, str]) -> dict[str, str]:
-        return {"service.url": self.standalone.service_url, "topic": topic, **extra}
-
-    def batch(self, topic: str, **extra: str) -> DataFrame:
-        return self.spark.read.format("pulsar").options(**self.options(topic, extra)).load()
-
-    def direct(self, topic: str) -> DataFrame:
-        """From the bookie, past the broker: the ledger is closed first."""
-        path = f"{self.standalone.web_url}/admin/v2/{topic.replace('://', '/')}/unload"
-        httpx.put(path, timeout=60).raise_for_status()
-        url = json.loads((self.standalone.directory / "ready.json").read_text())["metadataUrl"]
-        return self.batch(topic, metadata="none", **{"metadata.url": url})
+        self._scratch = scratch
+        self._checkpoints: Iterator[Path] = (scratch / f"checkpoint-{number}" for number in range(10**6))
 
     def consume(self, frame: DataFrame) -> None:
         """Every payload crosses into Spark's own rows."""
         frame.agg(f.count("*"), f.sum(f.length("value"))).collect()
 
-    def available_now(self, topic: str) -> None:
-        self._checkpoints += 1
-        frame = self.spark.readStream.format("pulsar").options(**self.options(topic, {"startingOffsets": "earliest"}))
+    def write_all(self, frame: DataFrame) -> None:
+        """Every column of every row is made."""
+        frame.write.format("noop").mode("overwrite").save()
+
+    def available_now(self, frame: DataFrame) -> None:
         query = (
-            frame.load()
-            .select(f.length("value").alias("length"))
+            frame.select(f.length("value").alias("length"))
             .writeStream.format("noop")
-            .option("checkpointLocation", str(self.scratch / f"checkpoint-{self._checkpoints}"))
+            .option("checkpointLocation", str(next(self._checkpoints)))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
 
+
+class PulsarReads(Reads):
+    def __init__(self, spark: SparkSession, scratch: Path, standalone: StandaloneProcess) -> None:
+        super().__init__(spark, scratch / "magnetar")
+        self.standalone = standalone
+
+    def options(self, topic: str, **more: str) -> dict[str, str]:
+        name = f"persistent://public/default/{topic}"
+        return {"service.url": self.standalone.service_url, "topic": name, **more}
+
+    def batch(self, topic: str, **more: str) -> DataFrame:
+        return self.spark.read.format("pulsar").options(**self.options(topic, **more)).load()
+
+    def stream(self, topic: str, **more: str) -> DataFrame:
+        options = self.options(topic, startingOffsets="earliest", **more)
+        return self.spark.readStream.format("pulsar").options(**options).load()
+
+    def close_ledger(self, topic: str) -> None:
+        path = f"{self.standalone.web_url}/admin/v2/persistent/public/default/{topic}/unload"
+        httpx.put(path, timeout=60).raise_for_status()
+
+    def direct(self, topic: str) -> DataFrame:
+        """From the bookie, past the broker."""
+        url = json.loads((self.standalone.directory / "ready.json").read_text())["metadataUrl"]
+        return self.batch(topic, columns="value", **{"metadata.url": url})
+
     def parquet(self, topic: str) -> DataFrame:
-        path = str(self.scratch / "parquet" / topic.rsplit("/", 1)[1])
+        path = str(self._scratch / "parquet" / topic)
         if not Path(path).exists():
             self.batch(topic, columns="value").write.parquet(path)
         return self.spark.read.parquet(path)
 
-    def sink(self, messages: int, size: int) -> float:
-        frame = self.spark.range(0, messages, numPartitions=2).selectExpr(
-            f"cast(rpad(cast(id as string), {size}, 'x') as binary) as value"
+    def write(self, frame: DataFrame, topic: str) -> None:
+        frame.write.format("pulsar").mode("append").options(**self.options(topic)).save()
+
+
+class KafkaReads(Reads):
+    def __init__(self, spark: SparkSession, scratch: Path, server: KafkaServer) -> None:
+        super().__init__(spark, scratch / "kafka")
+        self._options = {"kafka.bootstrap.servers": server.address}
+
+    def batch(self, topic: str) -> DataFrame:
+        return self.spark.read.format("kafka").options(**self._options, subscribe=topic).load()
+
+    def stream(self, topic: str) -> DataFrame:
+        options = {**self._options, "subscribe": topic, "startingOffsets": "earliest"}
+        return self.spark.readStream.format("kafka").options(**options).load()
+
+    def write(self, frame: DataFrame, topic: str) -> None:
+        producer = {"kafka.batch.size": str(SEND_BATCH_BYTES), "kafka.linger.ms": "50"}
+        frame.select("value").write.format("kafka").options(**self._options, **producer, topic=topic).save()
+
+
+class Load(NamedTuple):
+    """The same work on both sides; the peer's, where it has the like."""
+
+    name: str
+    ours: Callable[[], object]
+    theirs: Callable[[], object] | None = None
+    aim: str = AIM
+    share: int = 1
+
+
+def loads(size: int, messages: int, ours: PulsarReads, theirs: KafkaReads | None) -> list[Load]:
+    topic = f"bench-{size}"
+    made: list[Load] = []
+
+    def add(name: str, our: Callable[[], object], their: Callable[[KafkaReads], object] | None = None) -> None:
+        made.append(Load(name, our, None if theirs is None or their is None else lambda: their(theirs), AIM))
+
+    add(
+        "batch, value alone",
+        lambda: ours.consume(ours.batch(topic, columns="value")),
+        lambda kafka: kafka.consume(kafka.batch(topic)),
+    )
+    add(
+        "batch, usual columns",
+        lambda: ours.consume(ours.batch(topic)),
+        lambda kafka: kafka.consume(kafka.batch(topic)),
+    )
+    add(
+        "batch, every column used",
+        lambda: ours.write_all(ours.batch(topic)),
+        lambda kafka: kafka.write_all(kafka.batch(topic)),
+    )
+    add("batch, value alone, from bookies", lambda: ours.consume(ours.direct(topic)))
+    add(
+        "availableNow, value alone",
+        lambda: ours.available_now(ours.stream(topic, columns="value")),
+        lambda kafka: kafka.available_now(kafka.stream(topic)),
+    )
+    add(
+        "availableNow, usual columns",
+        lambda: ours.available_now(ours.stream(topic)),
+        lambda kafka: kafka.available_now(kafka.stream(topic)),
+    )
+    made.append(Load("Parquet scan", lambda: ours.consume(ours.parquet(topic)), aim="the limit"))
+    rows = ours.spark.range(0, messages // SINK_SHARE, numPartitions=2)
+    frame = rows.selectExpr(f"cast(rpad(cast(id as string), {size}, 'x') as binary) as value")
+    made.append(
+        Load(
+            "sink, exactly once (Kafka: at least once)",
+            lambda: ours.write(frame, f"sink-{size}-{time.time_ns()}"),
+            None if theirs is None else lambda: theirs.write(frame, f"sink-{size}-{time.time_ns()}"),
+            aim="",
+            share=SINK_SHARE,
         )
-        frame.write.format("noop").mode("overwrite").save()
-        began = time.perf_counter()
-        target = f"persistent://public/default/sink-{size}-{time.time_ns()}"
-        frame.write.format("pulsar").mode("append").options(**self.options(target, {})).save()
-        return time.perf_counter() - began
+    )
+    return made
 
 
-def floor(kafka: int) -> str:
-    return f"> {kafka // 2:,}, Kafka {kafka:,}" if kafka else ""
-
-
-def measure(bench: Bench, size: int, messages: int) -> list[Measurement]:
-    topic = f"persistent://public/default/bench-{size}"
-    began = time.perf_counter()
-    fill(bench.standalone.service_url, topic, messages, size)
-    print(f"filled {messages:,} of {size} B in {time.perf_counter() - began:.1f} s", flush=True)
-    kafka_batch, kafka_stream = KAFKA.get(size, (0, 0))
-    reads: list[tuple[str, Callable[[], object], str]] = [
-        ("batch, value alone", lambda: bench.consume(bench.batch(topic, metadata="none")), floor(kafka_batch)),
-        ("batch, basic metadata", lambda: bench.consume(bench.batch(topic)), floor(kafka_batch)),
-        (
-            "batch, every column written",
-            lambda: bench.batch(topic).write.format("noop").mode("overwrite").save(),
-            floor(kafka_batch),
-        ),
-        ("batch, from bookies", lambda: bench.consume(bench.direct(topic)), floor(kafka_batch)),
-        ("availableNow", lambda: bench.available_now(topic), floor(kafka_stream)),
-        ("Parquet scan", lambda: bench.consume(bench.parquet(topic)), "the limit"),
-    ]
-    found: list[Measurement] = []
-    for name, run, aim in reads:
-        found.append(Measurement(f"{size} B {name}", f"{messages / timed(run):,.0f} rows/s", aim))
-        print(*found[-1][:3], flush=True)
-    written = messages // SINK_SHARE
-    found.append(Measurement(f"{size} B sink, exactly once", f"{written / bench.sink(written, size):,.0f} rows/s"))
+def measure(load: Load, messages: int, rounds: int) -> tuple[list[Taken], list[Taken]]:
+    """What each side took, round by round in turn; the first round warms."""
+    found: tuple[list[Taken], list[Taken]] = ([], [])
+    for number in range(rounds + 1):
+        for run, kept in ((load.ours, found[0]), (load.theirs, found[1])):
+            if run is None:
+                continue
+            taken = timed(run)
+            if number:
+                kept.append(taken)
     return found
 
 
+def figures(name: str, load: Load, taken: list[Taken], messages: int) -> list[Figure]:
+    rows = messages // load.share
+    per_row = median(one.cpu_s for one in taken) / rows * 1e6
+    return [
+        Figure(name, rows / median(one.seconds for one in taken), "rows/s", aim=load.aim),
+        Figure(f"  {name}, CPU of all processes", per_row, "µs/row", LESS),
+    ]
+
+
+def run_all(run: Run, ours: PulsarReads, theirs: KafkaReads | None, arguments: argparse.Namespace) -> None:
+    messages: int = arguments.messages
+    for size in (int(text) for text in arguments.sizes.split(",")):
+        topic = f"bench-{size}"
+        began = time.perf_counter()
+        fill(ours.standalone.service_url, f"persistent://public/default/{topic}", messages, size)
+        ours.close_ledger(topic)
+        if theirs is not None:
+            theirs.write(ours.batch(topic, columns="value"), topic)
+        print(f"filled {messages:,} of {size} B in {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+        for load in loads(size, messages, ours, theirs):
+            if arguments.only and not any(word in load.name for word in arguments.only):
+                continue
+            name = f"{size} B {load.name}"
+            own, other = measure(load, messages, arguments.rounds)
+            sides = {"magnetar": figures(name, load, own, messages)}
+            if other:
+                sides["kafka"] = figures(name, load, other, messages)
+            run.add("spark", sides, os.getloadavg()[0])
+            run.write()
+            said = {side: " ".join(one.text for one in found) for side, found in sides.items()}
+            print(name, said, f"load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", action="store_true", help="beside Spark's own Kafka source, fetched by Maven")
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--sizes", default="100,1024")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=[], help="loads whose name has one of these words")
     arguments = parser.parse_args()
+    kafka: Kafka | None = None
+    if arguments.peers:
+        try:
+            kafka = Kafka()
+        except Missing as error:
+            print(f"skipped: {error}", file=sys.stderr)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    with tempfile.TemporaryDirectory() as scratch:
+    sides = [Side("magnetar", Magnetar().words())]
+    settings = {"spark_ui_enabled": "false", "spark_driver_bindAddress": "127.0.0.1", "spark_driver_memory": "2g"}
+    if kafka is not None:
+        sides.append(Side("kafka", kafka.words()))
+        settings["spark_jars"] = ",".join(map(str, kafka.connector_jars))
+    run = Run("spark", machine_words(), f"{arguments.messages:,} messages, local[2]", sides)
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch, ExitStack() as stack:
         directory = Path(scratch)
         config = directory / "broker.conf"
         config.write_text("brokerDeduplicationEnabled=true\n")
-        doors = ("--bookie-port", "0", "--metadata-port", "0")
-        with StandaloneProcess(directory / "run", "--config", str(config), *doors) as standalone:
-            spark = magnetar_spark.session(
-                "bench", master="local[2]", spark_ui_enabled="false", spark_driver_bindAddress="127.0.0.1"
-            )
-            spark.sparkContext.setLogLevel("ERROR")
-            bench = Bench(spark, standalone, directory)
-            sizes = [int(text) for text in arguments.sizes.split(",")]
-            measurements = [one for size in sizes for one in measure(bench, size, arguments.messages)]
-            spark.stop()
-    report("spark", measurements)
+        doors = ("--config", str(config), "--bookie-port", "0", "--metadata-port", "0")
+        standalone = stack.enter_context(StandaloneProcess(directory / "run", *doors))
+        server = None if kafka is None else stack.enter_context(kafka.server(directory / "kafka"))
+        spark = magnetar_spark.session("bench", master="local[2]", **settings)
+        stack.callback(spark.stop)
+        spark.sparkContext.setLogLevel("ERROR")
+        theirs = None if server is None else KafkaReads(spark, directory, server)
+        run_all(run, PulsarReads(spark, directory, standalone), theirs, arguments)
+    run.show()
 
 
 if __name__ == "__main__":

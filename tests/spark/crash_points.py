@@ -2,9 +2,11 @@
 """The data source with places where a process ends: `pulsar-crashing`, for tests that kill a driver or a worker there.
 
 A file says where and whom (`{"point": "decided", "whom": "driver"}`); the first process that comes to that place takes
-the file away and kills. Workers import this module to know the class, so that they have the places too.
+the file away and kills, or stops the driver for `resume` to let it go on. Workers import this module to know the class,
+so that they have the places too.
 """
 
+import contextlib
 import inspect
 import json
 import os
@@ -13,11 +15,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from magnetar.spark import committer, publisher, range_reader, sink_log, staging, stream_reader, stream_writer
 from magnetar.spark.source import PulsarDataSource
 
 FILE = "MAGNETAR_TEST_CRASH_FILE"
 DRIVER = "MAGNETAR_TEST_CRASH_DRIVER"
+STOPPED = "stopped.json"
+"""Beside the crash file: the groups of processes that were stopped."""
 
 
 class CrashingDataSource(PulsarDataSource):
@@ -40,7 +46,25 @@ def reached(point: str) -> None:
         # The driver and its JVM are one group of processes, Python's daemon and its workers another.
         os.killpg(int(os.environ[DRIVER]), signal.SIGKILL)
         os.killpg(0, signal.SIGKILL)
+    if wanted["whom"] == "driver-stops":
+        stopped = [int(os.environ[DRIVER]), os.getpgid(0)]
+        path.with_name(STOPPED).write_text(json.dumps(stopped))
+        for group in stopped:
+            os.killpg(group, signal.SIGSTOP)
+        return
+    if wanted["whom"] == "executor":
+        # The worker is a child of Python's daemon, which is a child of the executor.
+        executor = psutil.Process().parents()[1]
+        assert executor.name() == "java", executor
+        executor.kill()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def resume(directory: Path, number: int = signal.SIGCONT) -> None:
+    """A driver that was stopped goes on, with its workers; or gets another signal."""
+    for group in json.loads((directory / STOPPED).read_text()):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
 
 
 def _around(owner: Any, name: str, before: str | None, after: str | None, turn: int = 1) -> None:

@@ -1,23 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """One query as a process of its own, to be killed: `python -m tests.spark.driver OPTIONS`, where OPTIONS are JSON.
 
-From topic to topic, with a shuffle that keeps no order and a column that is different every time it is computed.
+From topic to topic, with a shuffle that keeps no order and a column that is different every time it is computed. With
+`straggler` the first task that comes to it waits until it is given up.
 """
 
 import json
 import os
 import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from magnetar import spark as magnetar_spark
 from tests.spark import crash_points
+
+LINGER_S = 300
 
 
 def frame_of(source: DataFrame, parts: int) -> DataFrame:
     return source.selectExpr(
         "value", "map('chance', cast(rand() as string)) as __messageProperties", "cast(__key as string) as __key"
     ).repartition(parts)
+
+
+def lingering(frame: DataFrame, mark: str) -> DataFrame:
+    """The first task that has rows stays, and is faster to be run again than to be waited for."""
+
+    def linger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            try:
+                Path(mark).touch(exist_ok=False)
+            except FileExistsError:
+                yield batch
+            else:
+                time.sleep(LINGER_S)
+                yield batch
+
+    return frame.mapInArrow(linger, frame.schema)
 
 
 def main() -> None:
@@ -32,14 +55,16 @@ def main() -> None:
         spark_driver_bindAddress="127.0.0.1",
         spark_driver_memory="512m",
         spark_python_authenticate_socketTimeout="120s",
+        **given.get("settings", {}),
     )
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(crash_points.CrashingDataSource)
     options = {"service.url": given["url"]}
     source = {"topic": given["topic"], "startingOffsets": "earliest", "maxMessagesPerTrigger": "200"}
     frame = spark.readStream.format("pulsar-crashing").options(**options, **source).load()
+    rows = frame_of(frame, given["parts"])
     query = (
-        frame_of(frame, given["parts"])
+        (lingering(rows, given["straggler"]) if "straggler" in given else rows)
         .writeStream.format("pulsar-crashing")
         .options(**options, topic=given["out"], checkpointLocation=given["checkpoint"])
         .trigger(availableNow=True)

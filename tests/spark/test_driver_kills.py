@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 of a driver, its JVM and its workers, anywhere in a micro-batch: the next driver ends with every row once.
 
-The next driver has another number of cores and cuts the rows in another way. `make test` runs the worst of the places,
-`make spark-faults` (MAGNETAR_SPARK_FAULTS=all) runs all of them.
+The next driver has another number of cores and cuts the rows in another way. A driver that was stopped for so long that
+another took over writes nothing when it goes on. `make test` runs the worst of the places, `make spark-faults`
+(MAGNETAR_SPARK_FAULTS=all) runs all of them.
 """
 
 import contextlib
@@ -12,8 +13,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -26,8 +28,11 @@ from tests.spark.test_batch_source import publish
 HOUSE = Path(__file__).resolve().parents[2]
 MESSAGES = 600
 DRIVER_LIMIT_S = 800
-EVERYWHERE = os.environ.get("MAGNETAR_SPARK_FAULTS") == "all"
-POINTS = crash_points.DRIVER_POINTS if EVERYWHERE else ("in-the-middle",)
+Popen: TypeAlias = "subprocess.Popen[bytes]"
+everywhere = pytest.mark.skipif(
+    os.environ.get("MAGNETAR_SPARK_FAULTS") != "all", reason="half an hour: `make spark-faults` runs it"
+)
+ZOMBIE_POINTS = ("staged", "committing", "log-open", "decided", "in-the-middle", "published", "done", "committed")
 
 
 class Driver:
@@ -41,8 +46,8 @@ class Driver:
             "checkpoint": str(directory / "checkpoint"),
         }
 
-    def start(self, cores: int, parts: int) -> "subprocess.Popen[bytes]":
-        options = {**self._options, "master": f"local[{cores},4]", "parts": parts}
+    def start(self, cores: int, parts: int, **more: object) -> "subprocess.Popen[bytes]":
+        options = {**self._options, "master": f"local[{cores},4]", "parts": parts, **more}
         environment = {**os.environ, "PYTHONPATH": str(HOUSE), crash_points.FILE: str(self.crash_file)}
         with self._log.open("ab") as log:
             return subprocess.Popen(
@@ -54,15 +59,25 @@ class Driver:
                 start_new_session=True,
             )
 
-    def run(self, cores: int, parts: int) -> int:
-        process = self.start(cores, parts)
+    def run(self, cores: int, parts: int, **more: object) -> int:
+        return self.end(self.start(cores, parts, **more))
+
+    def end(self, process: "subprocess.Popen[bytes]", limit_s: float = DRIVER_LIMIT_S) -> int:
         try:
-            return process.wait(DRIVER_LIMIT_S)
+            return process.wait(limit_s)
         finally:
             # Whatever of it is left; its workers end when their JVM does.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+    def plan(self, point: str, whom: str) -> None:
+        """What happens at a place to the first process that comes there."""
+        self.crash_file.write_text(json.dumps({"point": point, "whom": whom}))
+
+    @property
+    def has_struck(self) -> bool:
+        return not self.crash_file.exists()
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")[-4000:]
@@ -73,22 +88,77 @@ def check_exact(standalone: StandaloneProcess, topic: str, messages: int = MESSA
     assert Counter(bytes(row["value"]) for row in found.rows) == Counter(b"%d" % number for number in range(messages))
 
 
+@pytest.fixture
+def driver(
+    needs: Callable[[str, str], str], standalone: StandaloneProcess, client: Client, topic: str, tmp_path: Path
+) -> Driver:
+    needs("java", "Spark needs Java 17 or newer: apt install openjdk-17-jre-headless, or set JAVA_HOME")
+    publish(client, topic, MESSAGES)
+    return Driver(standalone, topic, tmp_path)
+
+
+@pytest.fixture
+def stopped(driver: Driver, tmp_path: Path, eventually: Callable[..., bool]) -> Iterator[Callable[[str], Popen]]:
+    """Starts a driver and waits until it has stopped at a place."""
+    made: list[Popen] = []
+
+    def start(point: str) -> Popen:
+        driver.plan(point, "driver-stops")
+        made.append(driver.start(cores=2, parts=3))
+        eventually((tmp_path / crash_points.STOPPED).exists, limit_s=DRIVER_LIMIT_S)
+        return made[0]
+
+    yield start
+    for process in made:
+        crash_points.resume(tmp_path, signal.SIGKILL)
+        driver.end(process)
+
+
+@pytest.mark.timeout(3 * DRIVER_LIMIT_S)
+@pytest.mark.feature("F-SPK-02", "F-SPK-06")
+def test_a_driver_stopped_and_another_killed_leave_every_row_once(
+    driver: Driver, stopped: Callable[[str], Popen], standalone: StandaloneProcess, topic: str, tmp_path: Path
+) -> None:
+    zombie = stopped("decided")
+    driver.plan("in-the-middle", "driver")
+    assert driver.run(cores=2, parts=3) == -9, driver.log()
+    assert driver.has_struck
+    assert driver.run(cores=1, parts=2) == 0, driver.log()
+    check_exact(standalone, topic)
+    crash_points.resume(tmp_path)
+    driver.end(zombie)
+    check_exact(standalone, topic)
+
+
+@everywhere
 @pytest.mark.timeout(2 * DRIVER_LIMIT_S)
 @pytest.mark.feature("F-SPK-02", "F-SPK-06")
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", crash_points.DRIVER_POINTS)
 def test_a_driver_killed_anywhere_leaves_every_row_once(
-    needs: Callable[[str, str], str],
+    driver: Driver, standalone: StandaloneProcess, topic: str, point: str
+) -> None:
+    driver.plan(point, "driver")
+    assert driver.run(cores=2, parts=3) == -9, driver.log()
+    assert driver.has_struck
+    assert driver.run(cores=1, parts=2) == 0, driver.log()
+    check_exact(standalone, topic)
+
+
+@everywhere
+@pytest.mark.timeout(2 * DRIVER_LIMIT_S)
+@pytest.mark.feature("F-SPK-02", "F-SPK-06")
+@pytest.mark.parametrize("point", ZOMBIE_POINTS)
+def test_a_driver_stopped_anywhere_writes_nothing_after_another_took_over(
+    driver: Driver,
+    stopped: Callable[[str], Popen],
     standalone: StandaloneProcess,
-    client: Client,
     topic: str,
     tmp_path: Path,
     point: str,
 ) -> None:
-    needs("java", "Spark needs Java 17 or newer: apt install openjdk-17-jre-headless, or set JAVA_HOME")
-    publish(client, topic, MESSAGES)
-    driver = Driver(standalone, topic, tmp_path)
-    driver.crash_file.write_text(json.dumps({"point": point, "whom": "driver"}))
-    assert driver.run(cores=2, parts=3) == -9, driver.log()
-    assert not driver.crash_file.exists()
+    zombie = stopped(point)
     assert driver.run(cores=1, parts=2) == 0, driver.log()
+    check_exact(standalone, topic)
+    crash_points.resume(tmp_path)
+    driver.end(zombie)
     check_exact(standalone, topic)

@@ -42,6 +42,13 @@ _ARCHIVE_FLAGS: Final = (
     flag("--subscription", Kind.TEXT, "A subscription that holds messages until they are archived."),
     flag("--step-messages", Kind.NUMBER, "Messages of one step at most.", default=5_000_000),
     flag(
+        "--format",
+        Kind.TEXT,
+        "Plain Parquet, or a table in Delta's format as well.",
+        default="parquet",
+        choices="parquet delta",
+    ),
+    flag(
         "--bad-rows", Kind.TEXT, "What to do with what its schema does not fit.", default="fail", choices="fail column"
     ),
     JSON,
@@ -259,6 +266,7 @@ def _archive(given: dict[str, Any]) -> int:
             ledgers_of=lambda topic: closed_ledgers(api, topic),
             subscription=given["subscription"],
             step_messages_max=given["step_messages"],
+            is_delta=given["format"] == "delta",
         )
         Topics(connection).check(archiver.topic)
         rows = 0

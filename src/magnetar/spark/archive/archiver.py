@@ -7,7 +7,7 @@ Assembles.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from magnetar.spark.archive.record import ArchivedFile, ArchiveRecord
 from magnetar.spark.closed_ledger import ClosedLedger
 from magnetar.spark.cluster import cluster
 from magnetar.spark.cursors import move
+from magnetar.spark.delta_log import DeltaLog, NewFile
 from magnetar.spark.offsets import START, Offset, offsets_to_json
 from magnetar.spark.options import SourceOptions, Way, source_options
 from magnetar.spark.planner import Planner
@@ -44,8 +45,12 @@ class Archiver:
         ledgers_of: LedgersOf | None = None,
         subscription: str | None = None,
         step_messages_max: int = STEP_MESSAGES_MAX,
+        is_delta: bool = False,
     ) -> None:
-        """`options` are the data source's; `subscription` holds messages until they are archived."""
+        """`options` are the data source's; `subscription` holds messages until they are archived.
+
+        `is_delta`: the archive is a table in Delta's format as well; its log follows the archive's.
+        """
         self._spark = spark
         self._given = {**options, "metadata": "all"}
         self._options: SourceOptions = source_options(self._given, streaming=False)
@@ -56,6 +61,7 @@ class Archiver:
         self._ledgers_of = ledgers_of
         self._subscription = subscription
         self._step_messages_max = step_messages_max
+        self._delta = DeltaLog(path, f"archive of {self.topic}") if is_delta else None
 
     def run(self, *, includes_open: bool = False) -> Iterator[ArchiveRecord]:
         """Archive what is closed (or all there is now), giving each step's record when its files are in place."""
@@ -64,6 +70,7 @@ class Archiver:
             if records:
                 directory.publish(records[-1])
             directory.forget_staged()
+            self._tell_delta(records)
             planner = Planner(cluster(self._options.connection), self._options)
             topics = planner.topics()
             reached = records[-1].ends if records else planner.begins(topics)
@@ -125,8 +132,21 @@ class Archiver:
         directory.decide(record)
         directory.publish(record)
         directory.forget_staged()
+        self._tell_delta([record])
         self._hold(ends)
         return record
+
+    def _tell_delta(self, records: Sequence[ArchiveRecord]) -> None:
+        """Steps that the archive has and the table does not have yet: their files are in place."""
+        if self._delta is None or not records:
+            return
+        reached = self._delta.last_batch()
+        for record in records:
+            if record.sequence > reached:
+                day = {"name": DAY, "type": "date", "nullable": True, "metadata": {}}
+                columns = {**record.columns, "fields": [*record.columns["fields"], day]}
+                files = [NewFile(one.path, one.rows) for one in record.files]
+                self._delta.append(record.sequence, files, columns, [DAY])
 
     def _frame(self, starts: Mapping[str, Offset], ends: Mapping[str, Offset]) -> DataFrame:
         bounds = {

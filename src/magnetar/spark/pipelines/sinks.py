@@ -13,11 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from magnetar.errors import BadSetting
+from magnetar.spark.pipelines.delta_table import DeltaSink
 from magnetar.spark.pipelines.jdbc_table import JdbcTable
 from magnetar.spark.pipelines.keyed_table import KeyedTable
 from magnetar.spark.pipelines.spec import PipelineSpec, Place, Sink
 
 DEAD_LETTERS: Final = "dead-letters"
+DELTA: Final = "delta"
 
 
 class Sinks:
@@ -33,14 +35,15 @@ class Sinks:
 
     def start(self, sink: Sink, frame: DataFrame, *, only_now: bool = False) -> StreamingQuery:
         """A query under the name of pipeline and sink; it goes on where its checkpoint says."""
-        frame = _for_one_topic(sink, frame)
         writer: Any = frame.writeStream.queryName(f"{self._spec.name}/{sink.name}").outputMode(sink.mode)
         writer = writer.option("checkpointLocation", f"{self._spec.checkpoint}/{sink.name}")
         if only_now or self._spec.trigger_s == 0:
             writer = writer.trigger(availableNow=True)
         elif self._spec.trigger_s is not None:
             writer = writer.trigger(processingTime=f"{int(self._spec.trigger_s * 1000)} milliseconds")
-        table = self._table(sink)
+        table: DeltaSink | JdbcTable | KeyedTable | None = (
+            self._delta(sink) if sink.format == DELTA else self._table(sink)
+        )
         if table is not None:
             started = writer.foreachBatch(table.append).start()
         else:
@@ -56,10 +59,12 @@ class Sinks:
         if sink.place is Place.CONSOLE:
             frame.show(truncate=False)
             return
-        frame = _for_one_topic(sink, frame)
         table = self._table(sink)
         if table is not None:
             raise BadSetting(f"sink {sink.name}: tables are kept up by streams; read a source with read: stream")
+        if sink.format == DELTA:
+            self._delta(sink).write(frame, sink.options.get("writeId"))
+            return
         writer: Any = frame.write.format(sink.format).options(**self._options(sink)).mode("append")
         if sink.place is Place.JDBC:
             writer.option("url", sink.address).save()
@@ -77,6 +82,9 @@ class Sinks:
         reading = {"metadata.url"}
         return {**{k: v for k, v in self._connection.items() if k not in reading}, **sink.options}
 
+    def _delta(self, sink: Sink) -> DeltaSink:
+        return DeltaSink(sink.address, f"{self._spec.name}/{sink.name}", sink.partition_by)
+
     def _table(self, sink: Sink) -> JdbcTable | KeyedTable | None:
         if sink.place is Place.TABLE:
             return KeyedTable(sink.address, sink.keys, sink.order_by, sink.deleted_when)
@@ -85,8 +93,3 @@ class Sinks:
             table = sink.options["dbtable"]
             return JdbcTable(sink.address, table, name, sink.options, sink.keys, sink.order_by, sink.deleted_when)
         return None
-
-
-def _for_one_topic(sink: Sink, frame: DataFrame) -> DataFrame:
-    """Rows that were read say where they came from, and a sink that names its topic does not send them back there."""
-    return frame.drop("__topic") if sink.place is Place.TOPIC and "topic" in sink.options else frame

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Apache Kafka and Spark's own source for it, to be measured beside ours: published jars, fetched by Maven.
+
+    python -m benchmarks.kafka_peer fetch       fetch them into the cache (about 100 MB)
+
+One broker in KRaft mode with upstream's heap and settings, except the ports and loopback. The connector is that of the
+installed Spark, or the newest one before it where that is not published; KAFKA_CONNECTOR names another version.
+Nothing of it is part of Magnetar.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from benchmarks.peers import Missing
+from tests.processes import free_port
+from tools.java import find_java
+
+SCALA: Final = "2.13"
+BROKER_VERSION: Final = "3.9.2"
+TOKEN_PROVIDER_VERSION: Final = "4.0.0"
+"""A small part that the connector needs and that not every repository has in all versions; it does nothing here."""
+PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:copy-dependencies"
+HEAP: Final = ("-Xms1G", "-Xmx1G", "-XX:+UseG1GC")
+START_LIMIT_S: Final = 120.0
+_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>magnetar</groupId><artifactId>peer</artifactId><version>1</version><dependencies>{}</dependencies></project>
+"""
+_DEPENDENCY: Final = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
+_ALONE: Final = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+_SETTINGS: Final = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={logs}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+message.max.bytes=2097152
+num.partitions=2
+"""
+
+
+def _jars(name: str, *dependencies: str) -> Path:
+    """The directory with these artifacts; fetched when it is not there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "magnetar"
+    kept = cache / name
+    if kept.is_dir():
+        return kept
+    if shutil.which("mvn") is None:
+        raise Missing("Apache Kafka is fetched by Maven, which is not here")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        pom = Path(scratch, "pom.xml")
+        pom.write_text(_POM.format("".join(dependencies)))
+        jars = Path(scratch, "jars")
+        command = ["mvn", "-q", "-B", "-f", str(pom), PLUGIN, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Missing(f"Maven could not fetch {name}: {(done.stdout + done.stderr)[:400].strip()}")
+        jars.rename(kept)
+    return kept
+
+
+def connector() -> tuple[str, list[Path]]:
+    """The version of Spark's Kafka source, and the jars that Spark does not have itself."""
+    spark = version("pyspark")
+    major, minor = (int(part) for part in spark.split(".")[:2])
+    named = os.environ.get("KAFKA_CONNECTOR")
+    problem: Missing | None = None
+    for wanted in [named] if named else [spark, f"{major}.{minor - 1}.0"]:
+        parts = [
+            ("org.apache.spark", f"spark-sql-kafka-0-10_{SCALA}", wanted),
+            ("org.apache.spark", f"spark-token-provider-kafka-0-10_{SCALA}", TOKEN_PROVIDER_VERSION),
+            ("org.apache.kafka", "kafka-clients", BROKER_VERSION),
+            ("org.apache.commons", "commons-pool2", "2.13.1"),
+        ]
+        try:
+            jars = _jars(f"spark-kafka-{wanted}", *(_DEPENDENCY.format(*part, _ALONE) for part in parts))
+        except Missing as error:
+            problem = error
+            continue
+        return wanted, sorted(jars.glob("*.jar"))
+    assert problem is not None
+    raise problem
+
+
+class KafkaServer:
+    """One broker and controller in one JVM, from `with` to its end."""
+
+    def __init__(self, jars: Path, directory: Path) -> None:
+        self._jars = jars
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        directory.mkdir(parents=True)
+        settings = _SETTINGS.format(port=self.port, controller=free_port(), logs=directory / "logs")
+        (directory / "server.properties").write_text(settings)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def _java(self, *words: str) -> list[str]:
+        java = find_java()
+        if java is None:
+            raise Missing("Apache Kafka needs a Java of 17 or newer")
+        return [java, "-cp", f"{self._jars}/*", *words]
+
+    def __enter__(self) -> Self:
+        settings = str(self._directory / "server.properties")
+        made = ("format", "-t", "bWFnbmV0YXItcGVlci0wMQ", "-c", settings)
+        with (self._directory / "log").open("ab") as log:
+            subprocess.run(self._java("kafka.tools.StorageTool", *made), stdout=log, stderr=log, check=False)
+            command = self._java(*HEAP, "kafka.Kafka", settings)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        until = time.monotonic() + START_LIMIT_S
+        while not self._serves():
+            if self._process.poll() is not None or time.monotonic() > until:
+                tail = (self._directory / "log").read_text(errors="replace")[-600:]
+                self._kill()
+                raise Missing(f"Apache Kafka does not start: {tail}")
+            time.sleep(0.05)
+        return self
+
+    def _serves(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def _kill(self) -> None:
+        """kill -9 of the session that it was started in, and of nothing else."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._kill()
+
+
+class Kafka:
+    """The published broker and connector; `Missing` when they cannot be had."""
+
+    def __init__(self) -> None:
+        self.connector_version, self.connector_jars = connector()
+        broker = _DEPENDENCY.format("org.apache.kafka", f"kafka_{SCALA}", BROKER_VERSION, "")
+        self._broker_jars = _jars(f"kafka-{BROKER_VERSION}", broker)
+
+    def words(self) -> str:
+        return f"Apache Kafka {BROKER_VERSION} (KRaft, heap 1 GB) through Spark's Kafka source {self.connector_version}"
+
+    def server(self, directory: Path) -> KafkaServer:
+        return KafkaServer(self._broker_jars, directory)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["fetch"]:
+        raise SystemExit(__doc__)
+    try:
+        print(Kafka().words())
+    except Missing as error:
+        raise SystemExit(str(error)) from None
