@@ -19,6 +19,7 @@ from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.rocks_index import RocksLedgerIndex
 from magnetar.cli.cluster_inventory import ClusterInventory, shown
 from magnetar.cli.ledger_client import LedgerClient, ledger_client
+from magnetar.cli.machine import describe_memory, warn_of_shared_disks
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
 from magnetar.config.key import BOOKIE
 from magnetar.config.load import Settings
@@ -69,6 +70,8 @@ def run_bookie(flags: RoleFlags, given: dict[str, str | None]) -> int:
                 parts = parts._replace(configuration=shown(settings), format_level=settings.metadata.format_level_max)
                 bookie = await Bookie.open(parts, settings.bookie, settings.bookie_server)
                 opened.push_async_callback(bookie.close)
+                describe_memory(settings, bookies=True)
+                warn_of_shared_disks(settings, flags.data_dir)
                 level = FormatLevel(store, settings.metadata.format_level_max)
                 # Once more, now that whoever raises the level can see us.
                 await level.check()

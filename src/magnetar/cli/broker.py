@@ -16,6 +16,7 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.ownership.cluster import Clustering
 from magnetar.cli.exposure import check_exposure
 from magnetar.cli.ledger_client import ledger_client
+from magnetar.cli.machine import describe_memory
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
 from magnetar.cli.worker import end_with_supervisor, front_of, open_front, own_settings
 from magnetar.cli.worker_plan import Charge
@@ -24,6 +25,7 @@ from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.cluster_identity import check_cluster
 from magnetar.metadata.format_level import FormatLevel
 from magnetar.metadata.measured import measured_store
+from magnetar.metadata.session_policy import apply_session_policy
 from magnetar.runtime.chance import fresh_seed, stream
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.disk import Disk
@@ -57,6 +59,9 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
             instance = await opened.enter_async_context(instance_of(disk, random))
             store = await opened.enter_async_context(cluster_store(settings, disk, clock))
             await check_cluster(store, settings.broker.cluster_name)
+            policy = settings.metadata.session_lost_policy
+            apply_session_policy(store, policy, lambda error: process.fail("metadata", error))
+            describe_memory(settings, brokers=True)
             store = measured_store(store, process.metrics)
             tasks = Tasks("broker process", process.fail)
             client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))

@@ -389,6 +389,22 @@ def doctor(context: typer.Context) -> None:
     raise typer.Exit(run_doctor(context.args))
 
 
+@app.command()
+def sizing(
+    publish_mb: Annotated[float, typer.Option(help="MB a second that are published.")],
+    disk_mb: Annotated[float, typer.Option(help="MB a second that one disk writes, and reads.")],
+    disk_gb: Annotated[float, typer.Option(help="GB of one disk.")] = 1_000.0,
+    copies: Annotated[int, typer.Option(help="Copies of each message.")] = 1,
+    read_mb: Annotated[float, typer.Option(help="MB a second that consumers read from disks.")] = 0.0,
+    keep_hours: Annotated[float, typer.Option(help="How long messages are kept.")] = 0.0,
+) -> None:
+    """How many disks journals and ledgers need."""
+    from magnetar.cli.sizing import DiskKind, Load, size
+
+    needed = size(Load(publish_mb, read_mb, copies, keep_hours), DiskKind(disk_mb, disk_mb, disk_gb))
+    typer.echo("\n".join((f"journal disks: {needed.journals}", f"ledger disks: {needed.ledgers}", *needed.reasons)))
+
+
 @app.command(context_settings=_PASSED_ON, add_help_option=False, help="Make a cluster as a YAML file wants it.")
 def apply(context: typer.Context) -> None:
     from magnetar.cli.apply import run_apply

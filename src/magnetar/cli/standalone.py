@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from magnetar.bookie.rocks_index import RocksLedgerIndex
 from magnetar.cli.exposure import check_exposure
+from magnetar.cli.machine import describe_memory
 from magnetar.cli.role import RoleFlags
 from magnetar.cli.workers import WorkerFlags, run_standalone_workers
 from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
@@ -79,6 +80,7 @@ def run_standalone(flags: StandaloneFlags) -> int:
                 doors=DoorPorts(flags.bookie_port, flags.metadata_port),
             )
             try:
+                describe_memory(settings, brokers=True, bookies=True)
                 _announce(flags, settings, await standalone.start(), standalone.web_url, standalone.doors)
                 standalone.broker.stop_process = process.stop
                 process.serving()

@@ -22,6 +22,8 @@ class MetadataSettings:
     format_level_max: int = FORMAT_LEVEL_NEWEST
 
     session_timeout_ms: int = 30_000
+    # What a broker does when its session is lost: `reconnect`, or `shutdown`.
+    session_lost_policy: str = "reconnect"
     operation_timeout_ms: int = 30_000
     # How long a cached record is believed without a fresh read, however well the watches work.
     cache_expiry_ms: int = 300_000

@@ -313,6 +313,12 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
             Whole(1_000, 2**31 - 1),
             "What a silent process owned is free again after this.",
         ),
+        (
+            "zookeeperSessionExpiredPolicy",
+            "session_lost_policy",
+            OneOf((("reconnect", "reconnect"), ("shutdown", "shutdown"))),
+            "A broker whose session is lost claims everything anew, or ends.",
+        ),
         ("metadataStoreOperationTimeoutSeconds", "operation_timeout_ms", POSITIVE_SECONDS, "Time for one operation."),
         (
             "metadataStoreCacheExpirySeconds",

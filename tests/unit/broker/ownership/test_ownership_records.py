@@ -126,7 +126,7 @@ def test_strategies_are_swapped_by_their_class_names_while_brokers_run(caplog: p
             text = "{" + ",".join(f'"{key}":"{value}"' for key, value in texts.items()) + "}"
             await members.store.put(CONFIGURATION_PATH, text.encode())
             for member in members.all:
-                await until(lambda member=member: member.cluster.settings.shedding == "UniformLoadShedder")  # type: ignore[misc]
+                await until(lambda member=member: member.cluster.settings.shedding == "UniformLoadShedder")
                 assert member.cluster.settings.placement == "RoundRobinBrokerSelector"
             # The new ones decide: in turn, whatever the load is.
             chosen = []
