@@ -65,6 +65,13 @@ def test_an_emptied_bookie_fetches_what_it_lost_and_then_doubts_no_more(tmp_path
         asyncio.run(main(cluster))
 
 
+async def a_bookie_of(cluster: Cluster, log: str) -> str:
+    """One that holds the ledger which is written now."""
+    async with ledgers_of(cluster) as ledgers:
+        own = [record for record in await records(ledgers) if log.encode() in (record.custom or {}).values()]
+    return next(record for record in own if record.is_open).last_segment.ensemble[0]
+
+
 @pytest.mark.feature("F-HA-04")
 def test_a_lost_bookie_is_replaced_at_once_and_its_copies_are_restored_later(
     tmp_path: Path, eventually: Eventually
@@ -77,6 +84,7 @@ def test_a_lost_bookie_is_replaced_at_once_and_its_copies_are_restored_later(
         "managedLedgerDefaultAckQuorum": "2",
         "bookkeeperClientTimeoutInSeconds": "2",
         "openLedgerRereplicationGracePeriod": "1000",
+        "metadataStoreSessionTimeoutMillis": "4000",
         "MAGNETAR_REPAIR_RETRY_DELAY_MS": "200",
     }
 
@@ -95,7 +103,7 @@ def test_a_lost_bookie_is_replaced_at_once_and_its_copies_are_restored_later(
         publishing = Publishing(client, topic)
         try:
             eventually(lambda: len(publishing.acknowledged) >= 300)
-            victim = cluster.bookies[0]
+            victim = named(cluster, asyncio.run(a_bookie_of(cluster, "public/default/persistent/lost")))
             victim.kill()
             before = len(publishing.acknowledged)
             eventually(lambda: len(publishing.acknowledged) >= before + 1_000)

@@ -69,6 +69,8 @@ class ChannelSettings:
     listed_entries_max: int = 10_000_000
     outstanding_requests_max: int = 10_000
     outstanding_bytes_max: int = 64 * 1024 * 1024
+    # Adds that are ready before others have been answered wait for their turn, up to so many bytes; beyond: refused.
+    held_bytes_max: int = 256 * 1024 * 1024
     # Above the largest entry, or the largest batch read, and its header.
     frame_bytes_max: int = 5 * 1024 * 1024 + 512 * 1024
     reconnect_delay_ms: int = 100

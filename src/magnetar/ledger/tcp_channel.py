@@ -9,6 +9,7 @@ Carries.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
@@ -43,6 +44,17 @@ class Waiter(NamedTuple):
     behind: "Waiter | None"
 
 
+class HeldAdd(NamedTuple):
+    """An add that is sent when others have been answered."""
+
+    ledger_id: int
+    entry_id: int
+    entry: bytes
+    master_key: bytes
+    listener: AddListener
+    recovery: bool
+
+
 Key = tuple[int, int]
 Answer = TypeVar("Answer")
 
@@ -53,6 +65,8 @@ class TcpChannel(BookieChannel):
         "_batches",
         "_entries",
         "_generation",
+        "_held",
+        "_held_bytes",
         "_number",
         "_others",
         "_outstanding_bytes",
@@ -89,6 +103,9 @@ class TcpChannel(BookieChannel):
         self._transactions: dict[int, asyncio.Future[bk.Response]] = {}
         self._number = 0
         self._outstanding_bytes = 0
+        # Adds beyond what may be outstanding, in the order they came.
+        self._held: deque[HeldAdd] = deque()
+        self._held_bytes = 0
         # Counts deadlines passed; an add that is two behind has waited at least one whole deadline.
         self._generation = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -104,12 +121,39 @@ class TcpChannel(BookieChannel):
         listener: AddListener,
         recovery: bool = False,
     ) -> None:
-        size = len(entry)
-        if len(self._adds) >= self._settings.outstanding_requests_max or (
-            self._outstanding_bytes + size > self._settings.outstanding_bytes_max
-        ):
-            asyncio.get_running_loop().call_soon(listener.on_added, self.bookie, entry_id, entry_id, _TOO_MANY)
+        if self._held or not self._has_room(len(entry)):
+            self._hold(HeldAdd(ledger_id, entry_id, entry, master_key, listener, recovery))
             return
+        self._send_add(ledger_id, entry_id, entry, master_key, listener, recovery)
+
+    def _has_room(self, size: int) -> bool:
+        settings = self._settings
+        return not self._adds or (
+            len(self._adds) < settings.outstanding_requests_max
+            and self._outstanding_bytes + size <= settings.outstanding_bytes_max
+        )
+
+    def _hold(self, add: HeldAdd) -> None:
+        """Many writers share a bookie: that all of them together are ahead of it is no failure of the bookie."""
+        size = len(add.entry)
+        if self._held_bytes + size > self._settings.held_bytes_max:
+            entry_id = add.entry_id
+            asyncio.get_running_loop().call_soon(add.listener.on_added, self.bookie, entry_id, entry_id, _TOO_MANY)
+            return
+        self._held.append(add)
+        self._held_bytes += size
+
+    def _send_held(self) -> None:
+        held = self._held
+        while held and self._has_room(len(held[0].entry)):
+            add = held.popleft()
+            self._held_bytes -= len(add.entry)
+            self._send_add(*add)
+
+    def _send_add(
+        self, ledger_id: int, entry_id: int, entry: bytes, master_key: bytes, listener: AddListener, recovery: bool
+    ) -> None:
+        size = len(entry)
         key = (ledger_id, entry_id)
         self._adds[key] = Waiter(listener, self._generation, size, self._adds.get(key))
         self._outstanding_bytes += size
@@ -139,6 +183,8 @@ class TcpChannel(BookieChannel):
             first = last = answer.entry_id
         if owner is not None:
             owner.on_added(self.bookie, first, last, code)
+        if self._held:
+            self._send_held()
 
     def _waited(self, key: Key) -> AddListener | None:
         waiter = self._adds.pop(key, None)
@@ -262,7 +308,7 @@ class TcpChannel(BookieChannel):
     # --- private ------------------------------------------------------------------------------
 
     def _check_room(self) -> None:
-        waiting = len(self._adds) + len(self._reads) + len(self._batches) + len(self._transactions)
+        waiting = len(self._reads) + len(self._batches) + len(self._transactions)
         if waiting >= self._settings.outstanding_requests_max:
             raise TooManyRequests(f"{waiting} requests to {self.bookie} wait for an answer already.")
 
@@ -396,6 +442,8 @@ class TcpChannel(BookieChannel):
 
     def _fail_adds(self) -> None:
         # Those who are told may add again at once: only what waits now is failed.
+        held, self._held = self._held, deque()
+        self._held_bytes = 0
         failed: list[v2.AddResponse] = []
         for key, waiter in self._adds.items():
             waiting: Waiter | None = waiter
@@ -403,6 +451,8 @@ class TcpChannel(BookieChannel):
                 failed.append(v2.AddResponse(NO_ANSWER, *key))
                 waiting = waiting.behind
         self._on_add_answers(failed)
+        for add in held:
+            add.listener.on_added(self.bookie, add.entry_id, add.entry_id, NO_ANSWER)
 
 
 def _fail(future: "asyncio.Future[Answer]", error: BookieUnavailable) -> None:

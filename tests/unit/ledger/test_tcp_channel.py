@@ -128,25 +128,72 @@ def test_silence_ends_at_the_deadline() -> None:
     asyncio.run(scenario())
 
 
-def test_outstanding_requests_and_bytes_are_bounded() -> None:
+@pytest.mark.feature("F-BP-01", "F-BP-02")
+def test_writers_that_are_ahead_of_a_bookie_wait_for_it_in_order() -> None:
+    """Ten may be on their way, ten more wait their turn, and only those beyond are refused: no bookie failed."""
+
     async def scenario(settings: ChannelSettings) -> None:
         async with served(settings) as (channel, server):
             server.bookie.stall()
             outcomes = Outcomes()
-            for i in range(20):
+            for i in range(30):
                 channel.add(LEDGER, i, entry(i), KEY, outcomes)
             assert not outcomes.codes
             await outcomes.until(10)
-            assert outcomes.codes == {i: [int(ReturnCode.TOO_MANY_REQUESTS)] for i in range(10, 20)}
-            if settings.outstanding_requests_max == 10:
-                with pytest.raises(TooManyRequests):
-                    await channel.read(LEDGER, 0)
+            assert outcomes.codes == {i: [int(ReturnCode.TOO_MANY_REQUESTS)] for i in range(20, 30)}
             server.bookie.resume()
-            await outcomes.until(20)
+            await outcomes.until(30)
+            assert [outcomes.codes[i] for i in range(20)] == [[0]] * 20
+            assert list(server.bookie.ledgers[LEDGER].entries) == list(range(20)), "in the order they came"
             assert await add(channel, 50) == {50: [0]}
 
-    asyncio.run(scenario(ChannelSettings(outstanding_requests_max=10)))
-    asyncio.run(scenario(ChannelSettings(outstanding_bytes_max=sum(len(entry(i)) for i in range(10)))))
+    ten = sum(len(entry(i)) for i in range(10))
+    next_ten = sum(len(entry(i)) for i in range(10, 20))
+    asyncio.run(scenario(ChannelSettings(outstanding_requests_max=10, held_bytes_max=next_ten)))
+    asyncio.run(scenario(ChannelSettings(outstanding_bytes_max=ten, held_bytes_max=next_ten)))
+
+
+def test_adds_that_wait_for_their_turn_fail_with_a_cut() -> None:
+    async def scenario() -> None:
+        settings = ChannelSettings(outstanding_requests_max=3, reconnect_delay_ms=1)
+        async with served(settings) as (channel, server):
+            await add(channel, 0)
+            server.bookie.stall()
+            outcomes = Outcomes()
+            for i in range(1, 9):
+                channel.add(LEDGER, i, entry(i), KEY, outcomes)
+            asking = asyncio.ensure_future(channel.entry_ids(LEDGER))
+            await server.until_connected(2)
+            server.cut()
+            with pytest.raises(BookieUnavailable):
+                await asking
+            await outcomes.until(8)
+            assert outcomes.codes == {i: [NO_ANSWER] for i in range(1, 9)}
+            server.bookie.resume()
+            assert await add(channel, 50) == {50: [0]}
+
+    asyncio.run(scenario())
+
+
+def test_questions_are_bounded_by_themselves() -> None:
+    async def scenario() -> None:
+        async with served(ChannelSettings(outstanding_requests_max=2)) as (channel, server):
+            for i in range(2):
+                await add(channel, i)
+            server.bookie.stall()
+            outcomes = Outcomes()
+            for i in range(2, 6):
+                channel.add(LEDGER, i, entry(i), KEY, outcomes)
+            reads = [asyncio.ensure_future(channel.read(LEDGER, i)) for i in range(2)]
+            for _ in range(3):
+                await asyncio.sleep(0)
+            with pytest.raises(TooManyRequests):
+                await channel.entry_ids(LEDGER)
+            server.bookie.resume()
+            assert await asyncio.gather(*reads) == [entry(0), entry(1)]
+            await outcomes.until(4)
+
+    asyncio.run(scenario())
 
 
 def test_garbage_from_the_bookie_ends_the_connection_not_the_client() -> None:
