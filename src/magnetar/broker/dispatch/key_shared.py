@@ -104,11 +104,12 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
 
     def assign(self, deliveries: Sequence[Delivery]) -> Round:
         assignment: Assignment = {}
-        done = 0
-        if isinstance(deliveries, DeliveryRun) and deliveries.is_single and not self.waiting and not self._counts:
-            done = self._assign_run(deliveries, assignment)
-        for delivery in deliveries[done:] if done else deliveries:
-            self._assign_one(delivery, assignment)
+        is_simple = not self._unsorted and not self._counts
+        if is_simple and isinstance(deliveries, DeliveryRun) and deliveries.is_single:
+            self._assign_run(deliveries, assignment)
+        else:
+            for delivery in deliveries:
+                self._assign_one(delivery, assignment)
         return Round(assignment, len(deliveries))
 
     def _assign_one(self, delivery: Delivery, assignment: Assignment) -> None:
@@ -139,37 +140,37 @@ class KeySharedDispatcher(ManyConsumersDispatcher):
         self._held[slot] = self._held.get(slot, 0) + 1
         self._give(target, delivery, assignment)
 
-    def _assign_run(self, run: DeliveryRun, assignment: Assignment) -> int:
-        """As `_assign_one` while nothing waits; returns how many are given: the next one has to wait, or is known."""
-        slots, holders, held, owners = self._slots, self._holders, self._held, self._owners
+    def _assign_run(self, run: DeliveryRun, assignment: Assignment) -> None:
+        """The same as `_assign_one` for entries that were never here; what they take is counted in the end."""
+        slots, holders, held, owners, queues = self._slots, self._holders, self._held, self._owners, self._queues
         may_mix = self.allow_out_of_order
         rooms: dict[Consumer, int] = {}
         left = self.unacked_max - self._unacked if self.unacked_max > 0 else len(run)
-        done = 0
         for delivery in run:
             position, slot = delivery[1], delivery[2].key_hash
+            if position in slots:
+                continue
+            if slot in queues and not may_mix:
+                self._wait(slot, position)
+                continue
             target = owners.get(slot) or self._owner(slot)
-            if target is None or done >= left or position in slots:
-                break
-            room = rooms.get(target)
-            if room is None:
-                room = _entries_for(target)
-                assignment[target] = []
-            if room <= 0 or (holders.get(slot, target) is not target and not may_mix):
-                break
-            rooms[target] = room - 1
-            assignment[target].append(delivery)
+            is_draining = not may_mix and holders.get(slot, target) is not target
+            if is_draining:
+                self._blocked[slot] = self._blocked.get(slot, 0) + 1
+            if target is not None and target not in rooms:
+                rooms[target] = _entries_for(target)
+            if target is None or is_draining or left <= 0 or rooms[target] <= 0:
+                self._wait(slot, position)
+                continue
+            rooms[target] -= 1
+            left -= 1
+            assignment.setdefault(target, []).append(delivery)
             slots[position] = slot
             holders[slot] = target
             held[slot] = held.get(slot, 0) + 1
-            done += 1
-        for consumer, given in list(assignment.items()):
-            if given:
-                consumer.take(given)
-            else:
-                del assignment[consumer]
-        self._unacked += done
-        return done
+        for consumer, given in assignment.items():
+            consumer.take(given)
+            self._unacked += len(given)
 
     def enqueue(self, positions: Iterable[Position]) -> None:
         self._unsorted.update(position for position in positions if position not in self._slots)
