@@ -24,6 +24,7 @@ from magnetar.broker.ownership.cluster import Cluster, Clustering
 from magnetar.broker.ownership.owner import Owner, parse_listeners
 from magnetar.broker.ownership.ownership import Ownership, SoleOwnership
 from magnetar.broker.ownership.splitting import TopicPlace
+from magnetar.broker.peer_requests import PeerRequests
 from magnetar.broker.policy_upkeep import PolicyUpkeep
 from magnetar.broker.publish_budget import PublishBudget
 from magnetar.broker.schemas.registry import SchemaRegistry
@@ -66,6 +67,7 @@ class Broker:
         security = security or SecuritySettings()
         self.settings = settings
         self.clock = clock
+        self._on_crash = on_crash
         self.tls = open_tls(security)
         self.guard = Guard(security, open_authentication(security, clock), store)
         # Who this broker is to other brokers.
@@ -101,7 +103,6 @@ class Broker:
         self._doors = Doors(settings, security, self.tls, self.new_connection)
         self._instance = 0
         self._names_made = 0
-        self._on_crash = on_crash
 
     @property
     def connections(self) -> list[Connection]:
@@ -189,7 +190,13 @@ class Broker:
         cluster.ownership.close_topics = self._close_topics
         cluster.reports.counts = lambda: topic_counts(self.topics)
         cluster.hold_clients = self._hold_clients
-        self.transactions.is_shared = True
+        peers = PeerRequests(
+            cluster.ownership,
+            self.as_client,
+            self._on_crash,
+            timeout_ms=self.settings.transaction_participant_timeout_ms,
+        )
+        self.transactions.share(peers, lambda: cluster.membership.is_leader)
         self.topics.check_served = cluster.ownership.check_served
         self.topics.on_storage_failed = cluster.ownership.on_storage_failed
 

@@ -46,14 +46,24 @@ class Coordinators:
                     raise NoTransactionCoordinator("this cluster keeps no transactions")
             coordinator = next(self._turns) % self._amount
             request = pb.CommandNewTxn(txn_ttl_millis=timeout_ms, tc_id=coordinator)
-            answer = await self.request(coordinator, Type.NEW_TXN, request)
+            answer = await self._ask(coordinator, Type.NEW_TXN, request)
             return Transaction(self, (answer.txnid_most_bits, answer.txnid_least_bits), coordinator)
 
         return await self._core.retried(ask)
 
     async def request(self, coordinator: int, kind: "Type.ValueType", message: Any) -> Any:
+        """Of a transaction that is there: asked again while its coordinator moves, which changes nothing."""
+        return await self._core.retried(lambda: self._ask(coordinator, kind, message))
+
+    async def _ask(self, coordinator: int, kind: "Type.ValueType", message: Any) -> Any:
         connection = await self._connection(coordinator)
-        return await connection.request(kind, message)
+        try:
+            return await connection.request(kind, message)
+        except NoTransactionCoordinator:
+            # Another broker serves it now.
+            if self._attached.get(coordinator) is connection:
+                del self._attached[coordinator]
+            raise
 
     async def _connection(self, coordinator: int) -> Connection:
         """The connection of a coordinator, which must have been greeted there."""

@@ -260,6 +260,11 @@ class ManagedLedger:
     def properties(self) -> dict[str, str]:
         return dict(self._record.present.properties)
 
+    async def confirm_ownership(self) -> None:
+        """Returns when the store has said that nobody else had written this log when it was asked. LedgerFenced."""
+        async with self._record.turn:
+            await self._guarded(self._record.write(self._record.present))
+
     async def set_properties(self, properties: Mapping[str, str]) -> None:
         """Replace all properties of the log. BadName for those that are Magnetar's own."""
         refuse_own(properties)

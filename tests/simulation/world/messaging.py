@@ -92,16 +92,7 @@ class Messaging:
         ]
 
     def client(self, node: Node) -> Client:
-        return Client(
-            self._url,
-            clock=node.clock,
-            random=node.random(f"client-{node.lives}"),
-            operation_timeout_seconds=10.0,
-            connection_timeout_ms=2_000,
-            keep_alive_interval_seconds=3.0,
-            initial_backoff_ms=50,
-            backoff_ms_max=1_000,
-        )
+        return new_client(self._url, node)
 
     @staticmethod
     def _on(topic: str, work: Callable[[Node, str], Awaitable[None]]) -> Callable[[Node], Any]:
@@ -237,6 +228,20 @@ class Messaging:
                 break
             owed.append(_place(message.message_id()))
         self.history.ok(drain, owed)
+
+
+def new_client(url: str, node: Node) -> Client:
+    """The client of a node's present life; it is less patient than people let it be."""
+    return Client(
+        url,
+        clock=node.clock,
+        random=node.random(f"client-{node.lives}"),
+        operation_timeout_seconds=10.0,
+        connection_timeout_ms=2_000,
+        keep_alive_interval_seconds=3.0,
+        initial_backoff_ms=50,
+        backoff_ms_max=1_000,
+    )
 
 
 async def until_open(make: Callable[[], Awaitable[Part]]) -> Part:

@@ -57,6 +57,8 @@ class Coordinator:
         settings: BrokerSettings,
         clock: WallClock,
         tasks: Tasks,
+        *,
+        is_shared: bool = False,
     ) -> None:
         self.state = state
         self.log = log
@@ -67,6 +69,7 @@ class Coordinator:
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
+        self._is_shared = is_shared
         self._ending: dict[TxnId, asyncio.Event] = {}
         log.on_failed = self._on_log_failed
 
@@ -78,8 +81,13 @@ class Coordinator:
         settings: BrokerSettings,
         clock: WallClock,
         tasks: Tasks,
+        *,
+        is_shared: bool = False,
     ) -> "Coordinator":
-        """Take the coordinator over from whoever had it, and go on where that one stopped."""
+        """Take the coordinator over from whoever had it, and go on where that one stopped.
+
+        Shared: another broker may take it over in turn.
+        """
         log = await RecordLog.open(managed_ledgers, LOG_NAME.format(coordinator_id), CURSOR)
         try:
             state = CoordinatorState(
@@ -95,7 +103,7 @@ class Coordinator:
         except BaseException:
             await log.close()
             raise
-        coordinator = Coordinator(state, log, participants, settings, clock, tasks)
+        coordinator = Coordinator(state, log, participants, settings, clock, tasks, is_shared=is_shared)
         for transaction in state.transactions():
             if transaction.is_ending:
                 coordinator._start_ending(transaction)
@@ -114,12 +122,16 @@ class Coordinator:
         return TxnId(self.coordinator_id, record.txnid_least_bits)
 
     async def add_partitions(self, txn_id: TxnId, partitions: Iterable[str]) -> None:
+        """Where another broker may have taken over unnoticed, only what it writes now proves that it is the one."""
         self._check_open()
-        await self._logged(self.state.add_partitions(txn_id, partitions, self._clock.now_ms()))
+        again = self._is_shared
+        await self._logged(self.state.add_partitions(txn_id, partitions, self._clock.now_ms(), again=again))
 
     async def add_subscriptions(self, txn_id: TxnId, subscriptions: Iterable[tuple[str, str]]) -> None:
+        """As `add_partitions`."""
         self._check_open()
-        await self._logged(self.state.add_subscriptions(txn_id, subscriptions, self._clock.now_ms()))
+        again = self._is_shared
+        await self._logged(self.state.add_subscriptions(txn_id, subscriptions, self._clock.now_ms(), again=again))
 
     async def end(self, txn_id: TxnId, *, commit: bool) -> None:
         """Returns when the decision is durable and every participant has carried it out, or soon after that it will:

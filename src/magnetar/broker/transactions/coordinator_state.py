@@ -116,27 +116,33 @@ class CoordinatorState:
         self.apply(record)
         return record
 
-    def add_partitions(self, txn_id: TxnId, partitions: Iterable[str], now_ms: int) -> Record | None:
-        """None when all of them are registered already."""
+    def add_partitions(
+        self, txn_id: TxnId, partitions: Iterable[str], now_ms: int, *, again: bool = False
+    ) -> Record | None:
+        """None when all of them are registered already, unless that is to be logged once more."""
         transaction = self.open(txn_id)
-        new = [name for name in dict.fromkeys(partitions) if name not in transaction.partitions]
-        if not new:
+        named = list(dict.fromkeys(partitions))
+        new = [name for name in named if name not in transaction.partitions]
+        if not new and not again:
             return None
         self._check_room(transaction, len(new))
         record = self._record(Record.ADD_PARTITION, txn_id.least, now_ms)
-        record.partitions.extend(new)
+        record.partitions.extend(new or named)
         self.apply(record)
         return record
 
-    def add_subscriptions(self, txn_id: TxnId, subscriptions: Iterable[tuple[str, str]], now_ms: int) -> Record | None:
-        """Topic and subscription; None when all of them are registered already."""
+    def add_subscriptions(
+        self, txn_id: TxnId, subscriptions: Iterable[tuple[str, str]], now_ms: int, *, again: bool = False
+    ) -> Record | None:
+        """As `add_partitions`; each is a topic and a subscription."""
         transaction = self.open(txn_id)
-        new = [pair for pair in dict.fromkeys(subscriptions) if pair not in transaction.subscriptions]
-        if not new:
+        named = list(dict.fromkeys(subscriptions))
+        new = [pair for pair in named if pair not in transaction.subscriptions]
+        if not new and not again:
             return None
         self._check_room(transaction, len(new))
         record = self._record(Record.ADD_SUBSCRIPTION, txn_id.least, now_ms)
-        for topic, subscription in new:
+        for topic, subscription in new or named:
             record.subscriptions.add(topic=topic, subscription=subscription)
         self.apply(record)
         return record

@@ -139,14 +139,17 @@ class TopicTransactions:
 
     # --- the end of a transaction -----------------------------------------------------------------
 
+    def holds(self, txn_id: TxnId) -> bool:
+        """Whether it has messages here, and no end yet."""
+        return txn_id in self.buffer.open or any(each == txn_id for _, each, _ in self._on_the_way)
+
     async def end(self, txn_id: TxnId, *, commit: bool) -> None:
         """Returns when the end is durable and readers see it. Again: the same."""
         ending = self._ending.get(txn_id)
         if ending is None:
             self._admitted.pop(txn_id, None)
             self.ended.note(txn_id)
-            is_here = txn_id in self.buffer.open or any(each == txn_id for _, each, _ in self._on_the_way)
-            if not is_here:
+            if not self.holds(txn_id):
                 return
             if self._managed_ledger.is_terminated:
                 await self._end_without_marker(txn_id, commit=commit)

@@ -3,7 +3,9 @@
 
 Owns the coordinators that are open here, opened when the first client comes or when an earlier owner left work, and
 the watch over their time-outs. What comes to a topic or subscription in a transaction that is not known there is taken
-only if its coordinator says that it is open. Never reads a frame.
+only if its coordinator says that it is open. In a cluster, coordinators and participants may be other brokers': they
+are asked over connections of this broker's own, and nobody says that there is nothing to end before the store has
+said that it still owns the place. Never reads a frame.
 Carries.
 """
 
@@ -13,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.peer_requests import PeerRequests
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
 from magnetar.broker.topics import Topics
@@ -20,6 +23,7 @@ from magnetar.broker.transactions.coordinator import LOG_NAME, Coordinator
 from magnetar.broker.transactions.pending_ack_log import PendingAckLog
 from magnetar.broker.transactions.subscription_acks import has_pending_acks, open_pending_acks
 from magnetar.broker.transactions.txn_id import TxnId
+from magnetar.client.connection import Connection
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import (
     MagnetarError,
@@ -31,6 +35,8 @@ from magnetar.errors import (
 from magnetar.names import TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
+from magnetar.wire.commands import Type
+from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 ASSIGN_TOPIC: Final = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 # Ends that are on their way at the same time.
@@ -52,8 +58,10 @@ class Transactions:
         on_crash: Callable[[str, BaseException], None],
     ) -> None:
         self.is_enabled = settings.transactions_enabled
-        # Whether other brokers serve topics too: their ends cannot be told yet.
-        self.is_shared = False
+        # How to reach the other brokers of a cluster; None where this one serves everything.
+        self._peers: PeerRequests | None = None
+        # Whether this broker looks after coordinators that nobody serves.
+        self._is_leader: Callable[[], bool] = lambda: True
         self._topics = topics
         self._namespaces = namespaces
         self._settings = settings
@@ -67,14 +75,21 @@ class Transactions:
 
     # --- life -------------------------------------------------------------------------------------
 
+    def share(self, peers: PeerRequests, is_leader: Callable[[], bool]) -> None:
+        """Other brokers serve topics and coordinators too; before `start`."""
+        self._peers = peers
+        self._is_leader = is_leader
+
     async def start(self) -> None:
         """Put the coordinators on record, and take up what was left undone."""
-        if not self.is_enabled or self.is_shared:
+        if not self.is_enabled:
             return
         await self._namespaces.create_partitioned(ASSIGN_TOPIC, self._settings.transaction_coordinators)
         self._amount = await self._namespaces.partitions(ASSIGN_TOPIC)
-        await self._open_left()
+        if self._peers is None:
+            await self._open_left()
         self._tasks.start(self._watch(), "watch time-outs")
+        self._tasks.start(self._look_for_work(), "look for work that was left")
 
     async def close(self) -> None:
         self._is_closed = True
@@ -82,6 +97,8 @@ class Transactions:
             await coordinator.close()
         self._open.clear()
         await self._tasks.close()
+        if self._peers is not None:
+            await self._peers.close()
 
     async def close_in(self, chosen: Callable[[TopicName], bool]) -> None:
         """Coordinators whose topic goes to another broker."""
@@ -104,22 +121,41 @@ class Transactions:
     async def coordinator(self, number: int) -> Coordinator:
         """NoTransactionCoordinator when there is none of that number, or another broker serves it."""
         self.check_enabled()
+        if number >= self._amount:
+            # Another broker may have been told to make more.
+            self._amount = await self._namespaces.partitions(ASSIGN_TOPIC)
         if self._is_closed or not 0 <= number < self._amount:
             raise NoTransactionCoordinator(f"There is no transaction coordinator {number}; there are {self._amount}")
-        try:
-            await self._topics.check_served(ASSIGN_TOPIC.partition(number))
-        except MagnetarError as error:
-            raise NoTransactionCoordinator(f"Transaction coordinator {number} is not served here: {error}") from error
+        await self._check_served(number)
         async with self._opening.setdefault(number, asyncio.Lock()):
             present = self._open.get(number)
             if present is not None and not present.is_closed:
                 return present
             opened = await Coordinator.open(
-                number, self._topics.managed_ledgers, self, self._settings, self._clock, self._tasks
+                number,
+                self._topics.managed_ledgers,
+                self,
+                self._settings,
+                self._clock,
+                self._tasks,
+                is_shared=self._peers is not None,
             )
             opened.on_failed = self._on_failed
             self._open[number] = opened
+            try:
+                # Its bundle may have left while it was opened, and `close_in` found nothing to close.
+                await self._check_served(number)
+            except BaseException:
+                self._forget(opened)
+                await opened.close()
+                raise
             return opened
+
+    async def _check_served(self, number: int) -> None:
+        try:
+            await self._topics.check_served(ASSIGN_TOPIC.partition(number))
+        except MagnetarError as error:
+            raise NoTransactionCoordinator(f"Transaction coordinator {number} is not served here: {error}") from error
 
     async def grow(self, amount: int) -> None:
         """More coordinators."""
@@ -133,8 +169,6 @@ class Transactions:
     def check_enabled(self) -> None:
         if not self.is_enabled:
             raise NotSupported("Transactions are not enabled: set transactionCoordinatorEnabled=true")
-        if self.is_shared:
-            raise NotSupported("Transactions are kept by a broker that is alone: in a cluster they are not served yet")
 
     # --- what comes to topics ---------------------------------------------------------------------
 
@@ -144,23 +178,50 @@ class Transactions:
 
     async def admit(self, topic: Topic, txn_id: TxnId) -> None:
         """Ask the coordinator, and note the topic there: the end must reach it. Refused when it is not open."""
-        coordinator = await self.of(txn_id)
-        await coordinator.add_partitions(txn_id, [str(topic.name)])
+        coordinator = await self._register(txn_id, partition=str(topic.name))
+        # What ends from now on ends here as well, and is refused then.
         await topic.transactions.admit(txn_id)
-        # It may have ended while the topic got ready.
-        if coordinator.is_closed:
-            raise NoTransactionCoordinator(f"Transaction coordinator {txn_id.most} has moved")
-        coordinator.state.open(txn_id)
+        if coordinator is not None:
+            # It may have ended while the topic got ready.
+            self._check_still_open(coordinator, txn_id)
 
     async def pending_acks(self, topic: Topic, subscription: Subscription, txn_id: TxnId) -> PendingAckLog:
         """Where acknowledgements in this transaction go; noted at its coordinator. Refused when it is not open."""
-        coordinator = await self.of(txn_id)
-        await coordinator.add_subscriptions(txn_id, [(str(topic.name), subscription.name)])
+        pair = (str(topic.name), subscription.name)
+        coordinator = await self._register(txn_id, subscription=pair)
+        is_new = subscription.pending_acks is None
         opened = await self._pending_acks(topic, subscription)
+        if coordinator is not None:
+            self._check_still_open(coordinator, txn_id)
+        elif is_new:
+            # It may have ended while there was no log that could know of it.
+            await self._register(txn_id, subscription=pair)
+        return opened
+
+    async def _register(
+        self, txn_id: TxnId, *, partition: str = "", subscription: tuple[str, str] | None = None
+    ) -> Coordinator | None:
+        """Note who takes part at the transaction's coordinator, which is returned if this broker serves it."""
+        self.check_enabled()
+        owner = None if self._peers is None else await self._peers.owner_of(ASSIGN_TOPIC.partition(txn_id.most))
+        if owner is not None:
+            if subscription is None:
+                await owner.request(Type.ADD_PARTITION_TO_TXN, _partition_request(txn_id, partition))
+            else:
+                await owner.request(Type.ADD_SUBSCRIPTION_TO_TXN, _subscription_request(txn_id, *subscription))
+            return None
+        coordinator = await self.of(txn_id)
+        if subscription is None:
+            await coordinator.add_partitions(txn_id, [partition])
+        else:
+            await coordinator.add_subscriptions(txn_id, [subscription])
+        return coordinator
+
+    @staticmethod
+    def _check_still_open(coordinator: Coordinator, txn_id: TxnId) -> None:
         if coordinator.is_closed:
             raise NoTransactionCoordinator(f"Transaction coordinator {txn_id.most} has moved")
         coordinator.state.open(txn_id)
-        return opened
 
     async def _pending_acks(self, topic: Topic, subscription: Subscription) -> PendingAckLog:
         if subscription.pending_acks is not None:
@@ -172,31 +233,52 @@ class Transactions:
 
     async def end_on_partition(self, topic: str, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         async with self._turns:
-            await self.end_here(topic, txn_id, commit=commit)
+            owner = await self._owner_of(topic)
+            if owner is None:
+                await self.end_here(topic, txn_id, commit=commit)
+            else:
+                request = pb.CommandEndTxnOnPartition(topic=topic)
+                _fill_end(request, txn_id, commit=commit, low_watermark=low_watermark)
+                await owner.request(Type.END_TXN_ON_PARTITION, request)
 
     async def end_on_subscription(
         self, topic: str, subscription: str, txn_id: TxnId, *, commit: bool, low_watermark: int
     ) -> None:
         async with self._turns:
-            await self.end_here(topic, txn_id, subscription=subscription, commit=commit)
+            owner = await self._owner_of(topic)
+            if owner is None:
+                await self.end_here(topic, txn_id, subscription=subscription, commit=commit)
+            else:
+                request = pb.CommandEndTxnOnSubscription()
+                request.subscription.topic, request.subscription.subscription = topic, subscription
+                _fill_end(request, txn_id, commit=commit, low_watermark=low_watermark)
+                await owner.request(Type.END_TXN_ON_SUBSCRIPTION, request)
+
+    async def _owner_of(self, topic: str) -> Connection | None:
+        return None if self._peers is None else await self._peers.owner_of(TopicName.parse(topic))
 
     async def end_here(self, topic: str, txn_id: TxnId, *, commit: bool, subscription: str | None = None) -> None:
         """End a transaction on a topic or a subscription of this broker. ServiceNotReady when another serves it."""
         loaded = await self._topics.load(TopicName.parse(topic), create=False)
         if subscription is None:
+            if self._peers is not None and not loaded.transactions.holds(txn_id):
+                await loaded.managed_ledger.confirm_ownership()
             await loaded.transactions.end(txn_id, commit=commit)
             return
         found = loaded.subscriptions.get(subscription)
         if found is None:
             raise SubscriptionNotFound(f"Topic {topic} has no subscription '{subscription}'")
-        if has_pending_acks(found):
-            await (await self._pending_acks(loaded, found)).end(txn_id, commit=commit)
+        if self._peers is None and not has_pending_acks(found):
+            return
+        pending = await self._pending_acks(loaded, found)
+        if self._peers is not None and txn_id not in pending.acks:
+            await pending.log.ledger.confirm_ownership()
+        await pending.end(txn_id, commit=commit)
 
     # --- inside -----------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Abort what is open for too long; now and then look for work that was left."""
-        looked_s = 0.0
+        """Abort what is open for too long."""
         while True:
             await self._clock.pause(_TICK_S)
             for coordinator in self.coordinators():
@@ -204,21 +286,31 @@ class Transactions:
                     coordinator.abort_expired()
                 except MagnetarError as error:
                     _log.warning("aborting what is open for too long: %s", error)
-            looked_s += _TICK_S
-            if looked_s >= _LOOK_S:
-                looked_s = 0.0
-                await self._open_left()
+
+    async def _look_for_work(self) -> None:
+        while True:
+            await self._clock.pause(_LOOK_S)
+            await self._open_left()
 
     async def _open_left(self) -> None:
-        """Open the coordinators that have a log and are served here, so that what is undone gets done."""
+        """Have the coordinators opened that have a log, so that what is undone gets done."""
         for number in range(self._amount):
             if number in self._open or self._is_closed:
                 continue
             try:
                 if await self._topics.managed_ledgers.exists(LOG_NAME.format(number)):
-                    await self.coordinator(number)
+                    await self._take_up(number)
             except MagnetarError as error:
                 _log.info("transaction coordinator %d is not opened now: %s", number, error)
+
+    async def _take_up(self, number: int) -> None:
+        """Here if it is served here; the leader has one that nobody serves assigned, and whoever gets it opens it."""
+        if self._peers is not None and self._is_leader():
+            owner = await self._peers.owner_of(ASSIGN_TOPIC.partition(number))
+            if owner is not None:
+                await owner.request(Type.TC_CLIENT_CONNECT_REQUEST, pb.CommandTcClientConnectRequest(tc_id=number))
+                return
+        await self.coordinator(number)
 
     def _on_failed(self, coordinator: Coordinator) -> None:
         self._forget(coordinator)
@@ -235,3 +327,28 @@ def check_owner(coordinator: Coordinator, txn_id: TxnId, role: str, *, is_super_
     owner = coordinator.state.find(txn_id).owner
     if owner and owner != role and not is_super_user:
         raise NotAuthorized(f"Transaction {txn_id} is another client's")
+
+
+def _partition_request(txn_id: TxnId, partition: str) -> pb.CommandAddPartitionToTxn:
+    request = pb.CommandAddPartitionToTxn(partitions=[partition])
+    request.txnid_most_bits, request.txnid_least_bits = txn_id
+    return request
+
+
+def _subscription_request(txn_id: TxnId, topic: str, subscription: str) -> pb.CommandAddSubscriptionToTxn:
+    request = pb.CommandAddSubscriptionToTxn()
+    request.txnid_most_bits, request.txnid_least_bits = txn_id
+    request.subscription.add(topic=topic, subscription=subscription)
+    return request
+
+
+def _fill_end(
+    request: pb.CommandEndTxnOnPartition | pb.CommandEndTxnOnSubscription,
+    txn_id: TxnId,
+    *,
+    commit: bool,
+    low_watermark: int,
+) -> None:
+    request.txnid_most_bits, request.txnid_least_bits = txn_id
+    request.txn_action = pb.COMMIT if commit else pb.ABORT
+    request.txnid_least_bits_of_low_watermark = low_watermark

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from magnetar.broker.peer_requests import PeerRequests
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
 from magnetar.broker.transactions.coordinator import Coordinator
@@ -31,9 +32,12 @@ class TransactionWorld(Brokers):
     def __init__(self, **changes: Any) -> None:
         super().__init__(SETTINGS, **changes)
         self.transactions: Transactions
+        # How it reaches other brokers, where there are some.
+        self.peers: PeerRequests | None = None
 
     async def open(self) -> None:
-        await self.start()
+        if self._tasks is None or self._tasks.is_closed:
+            await self.start()
         crashes = self.world.cluster.crashes
         self.transactions = Transactions(
             self.topics,
@@ -42,6 +46,8 @@ class TransactionWorld(Brokers):
             self.world.clock,
             lambda task, error: crashes.append(f"{task}: {error!r}"),
         )
+        if self.peers is not None:
+            self.transactions.share(self.peers, lambda: False)
         await self.transactions.start()
 
     async def stop(self) -> None:

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A consume-process-produce loop over two brokers; the one that keeps the coordinator is killed while it commits."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from magnetar import Client, ConsumerType
+from magnetar.errors import MagnetarError
+from tests.brokers import QUICK, owner_of
+from tests.cluster import Cluster
+from tests.conformance.client_service import run
+from tests.faults.test_transactions_kill_9 import INPUTS, Copying
+
+KILLS = 2
+COORDINATOR = "persistent://pulsar/system/transaction_coordinator_assign-partition-{}"
+SOURCE = "persistent://public/default/in"
+TARGET = "persistent://public/default/out"
+
+
+class CopyingSlowly(Copying):
+    """Says whose transaction is being committed, so that it can be struck just then."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, SOURCE, TARGET)
+        self._begins = client
+        self.committing: asyncio.Queue[int] = asyncio.Queue()
+
+    async def copy(self) -> None:
+        consumer = await self._begins.subscribe(SOURCE, "s", consumer_type=ConsumerType.Shared)
+        producer = await self._begins.create_producer(TARGET)
+        while not self.is_done:
+            try:
+                received = await consumer.receive(500)
+                async with self._begins.transaction(timeout_ms=5_000) as txn:
+                    await producer.send(received.data(), txn=txn)
+                    await consumer.acknowledge(received, txn=txn)
+                    self.committing.put_nowait(txn.ids[0])
+            except MagnetarError:
+                consumer.redeliver_unacknowledged_messages()
+
+
+@pytest.mark.feature("F-TXN-15", "F-TXN-04", "F-TXN-02", "F-TXN-10", "D-06")
+def test_a_commit_survives_its_coordinators_broker(tmp_path: Path) -> None:
+    async def kill_in_commits(cluster: Cluster, copying: CopyingSlowly) -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(1, KILLS + 1):
+            while len(copying.outputs) < number * INPUTS // (KILLS + 2):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            owners = {n: await loop.run_in_executor(None, owner_of, cluster, COORDINATOR.format(n)) for n in range(16)}
+            while not copying.committing.empty():
+                copying.committing.get_nowait()
+            role = owners[await copying.committing.get()]
+            role.kill()
+            await loop.run_in_executor(None, role.start)
+
+    async def test(cluster: Cluster) -> None:
+        async with Client(cluster.service_url) as client:
+            copying = CopyingSlowly(client)
+            inputs = await client.create_producer(SOURCE, initial_subscription_name="s")
+            for number in range(INPUTS):
+                await inputs.send(b"%d" % number)
+            async with asyncio.timeout(200), asyncio.TaskGroup() as tasks:
+                tasks.create_task(copying.copy())
+                tasks.create_task(copying.read())
+                tasks.create_task(kill_in_commits(cluster, copying))
+            got = sorted(copying.outputs.values(), key=int)
+            assert got == [b"%d" % number for number in range(INPUTS)]
+
+    environment = {**QUICK, "transactionCoordinatorEnabled": "true"}
+    with Cluster(tmp_path, bookies=2, brokers=2, environment=environment) as cluster:
+        served = {owner_of(cluster, COORDINATOR.format(number)).name for number in range(16)}
+        assert served == {"broker", "broker-1"}, "each broker keeps some coordinators"
+        run(test(cluster))
