@@ -6,6 +6,7 @@ Decides.
 """
 
 import ast
+import gc
 import re
 import subprocess
 import tomllib
@@ -101,7 +102,14 @@ def modules(*roots: str) -> list[str]:
 
 @cache
 def tree_of(path: str) -> ast.Module:
-    return ast.parse((HOUSE / path).read_text(encoding="utf-8"), filename=path)
+    tree = ast.parse((HOUSE / path).read_text(encoding="utf-8"), filename=path)
+    gc.freeze()  # a million nodes that stay: the collector need not look at them again and again
+    return tree
+
+
+@cache
+def nodes_of(path: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
 
 
 def plate_of(path: str) -> str:
@@ -136,7 +144,7 @@ def world_imports(path: str) -> list[str]:
 def waiting_lines(path: str) -> list[int]:
     """Where a module waits. A coroutine without a body does not: an interface only says what others carry."""
     lines = []
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.AsyncFunctionDef):
             if not all(isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) for s in node.body):
                 lines.append(node.lineno)
@@ -145,19 +153,20 @@ def waiting_lines(path: str) -> list[int]:
     return lines
 
 
-def called_names(path: str) -> Iterator[tuple[int, str]]:
+def dotted(node: ast.expr) -> str:
+    """`a.b.c` as it is written; whatever is no name stands as a question mark."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+@cache
+def called_names(path: str) -> tuple[tuple[int, str], ...]:
     """Every call by its dotted name; `random.x` where random is not imported is a stream that was passed in."""
-    imported = {
-        alias.asname or alias.name
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
-            name = ast.unparse(node.func)
-            if not name.startswith("random.") or "random" in imported:
-                yield node.lineno, name
+    nodes = nodes_of(path)
+    imported = {alias.asname or alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    calls = [(node.lineno, dotted(node.func)) for node in nodes if isinstance(node, ast.Call)]
+    return tuple((line, name) for line, name in calls if not name.startswith("random.") or "random" in imported)
 
 
 def matches(pattern: str, call: str) -> bool:
@@ -175,7 +184,7 @@ def test_files_and_functions_are_short() -> None:
         limit = TEST_FILE_LINES_MAX if path.startswith("tests/") else FILE_LINES_MAX
         if lines > SIZE_RATCHET.get(path, limit):
             problems.append(f"{path} has {lines} lines; the limit is {limit}")
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
                 lines = node.end_lineno - node.lineno + 1
                 if lines > SIZE_RATCHET.get(f"{path}::{node.name}", FUNCTION_LINES_MAX):
@@ -220,7 +229,7 @@ def test_packages_hold_a_docstring_only() -> None:
 def scoped_groups(path: str) -> set[str]:
     """Calls that start a task whose parent waits for it: `async with asyncio.TaskGroup() as group`."""
     found = set()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         for item in node.items if isinstance(node, ast.AsyncWith) else ():
             if ast.unparse(item.context_expr) == "asyncio.TaskGroup()" and item.optional_vars is not None:
                 found.add(ast.unparse(item.optional_vars) + ".create_task")
@@ -242,8 +251,7 @@ def test_the_world_is_reached_through_runtime_only() -> None:
 
 def blind_sleeps(path: str) -> list[int]:
     """Sleeps that wait for no condition: those outside a `while`, which asks again."""
-    tree = tree_of(path)
-    polling = {line for node in ast.walk(tree) if isinstance(node, ast.While) for line in _lines(node)}
+    polling = {line for node in nodes_of(path) if isinstance(node, ast.While) for line in _lines(node)}
     return [line for line, call in called_names(path) if call == "time.sleep" and line not in polling]
 
 
@@ -264,7 +272,7 @@ def test_names_are_the_domains() -> None:
     for path in modules("src"):
         if Path(path).stem in BANNED_FILES:
             problems.append(f"{path} names nothing that the domain knows")
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef) and node.name.endswith(BANNED_SUFFIXES):
                 problems.append(f"{path}:{node.lineno} class {node.name}")
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -325,7 +333,7 @@ def test_nothing_of_a_machine_is_committed(pattern: re.Pattern[str]) -> None:
 def test_back_pressure_page_names_real_settings_and_tests() -> None:
     fields: dict[str, set[str]] = {}
     for path in modules("src/magnetar/config"):
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 named = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
                 fields[node.name] = {target.id for target in named if isinstance(target, ast.Name)}
