@@ -92,7 +92,7 @@ def test_bundles(laid: Laid) -> None:
     assert (kept["boundaries"][0], kept["boundaries"][-1]) == ("0x00000000", "0xffffffff")
 
 
-@pytest.mark.feature("F-MD-08")
+@pytest.mark.feature("F-MD-08", "D-18")
 def test_owners_of_bundles(laid: Laid) -> None:
     (bundle,) = laid.names(f"/namespace/{NAMESPACE}")
     assert bundle == httpx.get(f"{laid.web_url}/lookup/v2/topic/persistent/{NAMESPACE}/t/bundle", timeout=30).text
@@ -151,7 +151,7 @@ def test_topics_ledgers_and_cursors(laid: Laid) -> None:
     assert marked == internals["cursors"]["audit"]["markDeletePosition"]
 
 
-@pytest.mark.feature("F-MD-13")
+@pytest.mark.feature("F-MD-13", "D-15")
 def test_partition_counts(laid: Laid) -> None:
     assert laid.json(f"/admin/partitioned-topics/{NAMESPACE}/persistent/parts")["partitions"] == 5
 
@@ -171,7 +171,7 @@ def test_what_bookies_leave(laid: Laid) -> None:
     assert laid.raw("/ledgers/LAYOUT").decode().splitlines()[1].endswith("HierarchicalLedgerManagerFactory:1")
 
 
-@pytest.mark.feature("F-MD-11")
+@pytest.mark.feature("F-MD-11", "D-16")
 def test_brokers_and_their_leader_vanish_with_them(laid: Laid) -> None:
     (name,) = laid.names("/loadbalance/brokers")
     assert laid.web_url == f"http://{name}"

@@ -120,6 +120,7 @@ def test_an_unknown_key_is_a_warning_that_names_the_nearest_known_one(tmp_path: 
         assert "keepAliveIntervalSeconds" in said
 
 
+@pytest.mark.feature("F-DEP-13")
 def test_sigterm_drains_and_a_restart_has_everything(tmp_path: Path) -> None:
     with StandaloneProcess(tmp_path) as standalone:
         client = pulsar.Client(standalone.service_url, logger=QUIET)

@@ -42,6 +42,7 @@ async def _fill(store: MetadataStore) -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), list(pairwise([*sorted(PLACES), sorted(PLACES)[0]])))
+@pytest.mark.feature("B-24")
 def test_everything_goes_from_any_store_to_any_other(
     source: str, target: str, tmp_path: Path, loop_run: Callable[[Any], Any]
 ) -> None:

@@ -168,6 +168,7 @@ def test_the_container_file_copies_what_is_there_and_runs_as_nobody() -> None:
     check_command(yaml.safe_load(command))
 
 
+@pytest.mark.feature("F-DEP-02")
 def test_the_containers_command_takes_its_settings_from_the_environment(tmp_path: Path) -> None:
     """As the image does, outside of one: settings by Pulsar's names, and another advertised address."""
     environment = {

@@ -6,9 +6,12 @@ import threading
 import time
 from pathlib import Path
 
+import httpx
 import pulsar
 import pytest
 
+from tests.conformance.raw_client import RawClient
+from tests.conformance.raw_client import Type as RawKind
 from tests.conftest import Eventually
 from tests.processes import StandaloneProcess
 
@@ -144,4 +147,30 @@ def test_a_queue_that_was_full_at_a_failover_has_all_of_its_room_again(tmp_path:
             assert results[20:] == [pulsar.Result.Ok] * ROOM
         names = read_everything(client, "room")
         assert len(names) >= 1 + 2 * ROOM
+        client.close()
+
+
+@pytest.mark.feature("F-HA-06")
+def test_what_was_in_flight_doubles_without_deduplication_and_not_with_it(tmp_path: Path) -> None:
+    """A producer that did not see the receipts before its broker died sends everything again."""
+    with StandaloneProcess(tmp_path) as standalone:
+        rest = f"{standalone.web_url}/admin/v2/namespaces/public/once"
+        assert httpx.put(rest, json={}, timeout=30).status_code == 204
+        headers = {"content-type": "application/json"}
+        assert httpx.post(f"{rest}/deduplication", content="true", headers=headers, timeout=30).status_code == 204
+        topics = ("persistent://public/default/twice", "persistent://public/once/once")
+        client = pulsar.Client(standalone.service_url, operation_timeout_seconds=60, logger=QUIET)
+        for topic in topics:
+            client.subscribe(topic, "keeper").close()
+        for _ in range(2):
+            for topic in topics:
+                with RawClient(standalone.port) as raw:
+                    assert raw.open_producer(topic, producer_name="p").type == RawKind.PRODUCER_SUCCESS
+                    for number in range(10):
+                        raw.send(sequence_id=number)
+                    for _ in range(10):
+                        raw.expect(RawKind.SEND_RECEIPT)
+            standalone.kill()
+            standalone.start()
+        assert [len(read_everything(client, topic)) for topic in topics] == [20, 10]
         client.close()

@@ -129,6 +129,7 @@ def test_partitions_share_their_base_in_metadata() -> None:
         ("a" * 256 + "/n/t", "longer than 255 characters"),
     ],
 )
+@pytest.mark.feature("B-34")
 def test_a_refusal_says_what_is_wrong(text: str, sentence: str) -> None:
     with pytest.raises(BadName) as refusal:
         TopicName.parse(text)

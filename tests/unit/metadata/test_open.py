@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.feature("F-MD-01")]
 
 
 @pytest.mark.parametrize(("url", "kind"), [("memory:", MemoryStore), ("embedded:some/where", EmbeddedStore)])
+@pytest.mark.feature("D-23")
 def test_a_scheme_chooses_the_store(url: str, kind: type[MetadataStore]) -> None:
     async def check() -> None:
         disk = SimulatedDisk()
