@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import administering, consuming, footprint, growth, knobs, latency, publishing
+from benchmarks import administering, consuming, footprint, growth, knobs, latency, publishing, takeover
 from benchmarks.figures import Figure, Scale
 from benchmarks.peers import ApachePulsar, Missing
 from benchmarks.results import Run, Side
@@ -63,6 +63,7 @@ LOADS = (
     Load("many", "many-subscriptions", shared=growth.many_subscriptions),
     Load("cost of one more", "growth", fresh=growth.slopes),
     Load("recovery", "recovery", fresh=footprint.recovery),
+    Load("recovery", "take-over", ours=takeover.take_over),
     *(Load("knobs", name, ours=measure) for name, measure in knobs.ALL.items()),
 )
 

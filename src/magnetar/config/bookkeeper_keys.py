@@ -67,6 +67,12 @@ BOOKKEEPER_KEYS: Final[tuple[Key, ...]] = (
             MILLISECONDS,
             "As bookkeeperClientSpeculativeReadTimeoutInMillis.",
         ),
+        (
+            "recoveryReadBatchSize",
+            "recovery_reads_in_flight_max",
+            COUNT,
+            "Entries of a tail that are read at one time while a ledger is recovered.",
+        ),
         ("bookkeeperEnableStickyReads", "sticky_reads", Flag(), "Read a ledger from one bookie as long as that works."),
         ("stickyReadSEnabled", "sticky_reads", Flag(), "As bookkeeperEnableStickyReads."),
         ("batchReadEnabled", "batch_reads", Flag(), "Ask bookies for many entries at once."),

@@ -31,6 +31,8 @@ class LedgerSettings:
     recovery_read_timeout_ms: int = 30_000
     recovery_attempts_max: int = 10
     recovery_entries_in_flight_max: int = 64
+    # Entries of a tail that are read at one time while a ledger is recovered.
+    recovery_reads_in_flight_max: int = 32
     metadata_retry_delay_ms: int = 100
     metadata_retries_max: int = 10
 

@@ -92,10 +92,27 @@ class Recoverer:
     async def _rewrite(self, start: int) -> TailWriter:
         """Write back every entry after start up to the first that is proven absent."""
         tail = TailWriter(self._known.record, start, self._packer.master_key, self._parts)
-        in_flight_max = self._parts.settings.recovery_entries_in_flight_max
-        while (entry := await self._read(tail.last_entry + 1)) is not None:
-            tail.append(entry)
-            await tail.drain(in_flight_max)
+        settings = self._parts.settings
+        answers: dict[int, bytes | MagnetarError | None] = {}
+        asked = start
+        # Each read has a deadline of its own, within this one.
+        with Poll[int, bytes | None](self._parts.tasks, 2 * settings.recovery_read_timeout_ms) as poll:
+            while True:
+                # As many ahead as were found so far, up to a bound: most tails are short.
+                found = tail.last_entry - start
+                while asked < tail.last_entry + min(found + 1, settings.recovery_reads_in_flight_max):
+                    asked += 1
+                    poll.ask(asked, partial(self._read, asked), f"recovery read of ledger {self._ledger_id}")
+                while tail.last_entry + 1 not in answers:
+                    entry_id, answer = await poll.next()
+                    answers[entry_id] = answer
+                entry = answers.pop(tail.last_entry + 1)
+                if isinstance(entry, MagnetarError):
+                    raise entry
+                if entry is None:
+                    break
+                tail.append(entry)
+                await tail.drain(settings.recovery_entries_in_flight_max)
         await tail.drain()
         return tail
 
