@@ -119,12 +119,20 @@ def new_app() -> FastAPI:
     )
     for router in ROUTERS:
         app.include_router(router)
+    _prepare(app)
     app.add_exception_handler(MagnetarError, _on_refused)
     app.add_exception_handler(AnsweredElsewhereError, _on_answered)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_bug)
     return app
+
+
+def _prepare(app: FastAPI) -> None:
+    """FastAPI builds what a router needs when a request first comes by, which would hold the loop: one comes now."""
+    nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []}
+    for route in app.router.routes:
+        route.matches(nowhere)
 
 
 def all_routes() -> list[BaseRoute]:

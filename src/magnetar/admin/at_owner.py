@@ -17,7 +17,7 @@ from fastapi import Request, Response
 from magnetar.admin.answers import answered, done
 from magnetar.admin.names_asked import decoded_topic
 from magnetar.admin.parts import AdminParts
-from magnetar.admin.topic_stats import summed
+from magnetar.admin.whole_stats import whole_sums
 from magnetar.broker.ownership.owner import Owner
 from magnetar.errors import ServiceNotReady
 from magnetar.names import PARTITION_SUFFIX, TopicName, encode_name
@@ -212,7 +212,7 @@ async def _together(
     values = {str(topic.partition(answer.partition)): answer.value for answer in answers}
     metadata = {"partitions": count, "deleted": False}
     if words == "stats":
-        return answered({**summed(values.values()), "metadata": metadata, "partitions": values})
+        return answered({**await whole_sums(values.values()), "metadata": metadata, "partitions": values})
     if words == "internalStats":
         return answered({"metadata": metadata, "partitions": values})
     if words == "terminate":

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bounds around every request: how many run, how large a body is, how long it takes; and the path as it was sent.
 
-A request beyond a bound is answered (429, 413, 503) and costs nothing else. Paths are matched as they were sent, still
-encoded: a name that contains %2F is one name. Every request has an id, its own or one that it brought, which its answer
-and the lines logged for it carry; what it changed is written to the audit log.
+A request beyond a bound or a rate is answered (429, 413, 503) and costs nothing else. Paths are matched as they were
+sent, still encoded: a name that contains %2F is one name. Every request has an id, its own or one that it brought,
+which its answer and the lines logged for it carry; what it changed is written to the audit log.
 Carries.
 """
 
 import asyncio
+import math
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
 from magnetar.admin.answers import refused
 from magnetar.admin.audit import start_trail, write_line
+from magnetar.broker.rate_limit import TokenBucket
 from magnetar.config.admin import AdminSettings
 from magnetar.runtime.log import REQUEST
 
@@ -38,6 +40,7 @@ class Bounds:
         self._settings = settings
         self.running = 0
         self._requests = 0
+        self._rate: TokenBucket | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -45,6 +48,12 @@ class Bounds:
         settings = self._settings
         if self.running >= settings.requests_max:
             await refused(429, f"{self.running} requests run already; try again later")(scope, receive, send)
+            return
+        wait_s = self._wait_s()
+        if wait_s > 0:
+            response = refused(429, f"More than {settings.requests_per_s:g} requests came in a second; try again later")
+            response.headers["retry-after"] = str(math.ceil(wait_s))
+            await response(scope, receive, send)
             return
         if _declared_bytes(scope) > settings.request_bytes_max:
             await self._refuse_size(scope, receive, send)
@@ -69,6 +78,20 @@ class Bounds:
         finally:
             self.running -= 1
             write_line(trail, scope["method"], scope["path"], _peer(scope), status)
+
+    def _wait_s(self) -> float:
+        """How long this request came too early; 0 where it is served."""
+        settings = self._settings
+        if not settings.requests_limited:
+            return 0.0
+        now_s = asyncio.get_running_loop().time()
+        if self._rate is None:
+            amount = max(1, math.ceil(settings.requests_per_s))
+            self._rate = TokenBucket(amount, amount / settings.requests_per_s, now_s)
+        if self._rate.available(now_s) < 1:
+            return max(self._rate.wait_s(now_s), 0.001)
+        self._rate.take(1, now_s)
+        return 0.0
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False

@@ -5,56 +5,71 @@ Carries.
 """
 
 import json
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, Final
 
 from fastapi import APIRouter, Response
+from starlette.responses import StreamingResponse
 
 import magnetar
-from magnetar.admin.answers import answered, raw_answer
+from magnetar.admin.answers import answered
 from magnetar.admin.bundle_routes import ranges_of
 from magnetar.admin.bundles import bundle_of
 from magnetar.admin.metric_tables import TOPIC_ROWS, Looks
 from magnetar.admin.metric_text import Sums
-from magnetar.admin.parts import Parts
-from magnetar.admin.slices import sliced
-from magnetar.admin.topic_stats import StatsAsked, topic_stats
+from magnetar.admin.parts import AdminParts, Parts
+from magnetar.admin.sliced_answer import SLICE_ITEMS_MAX
+from magnetar.admin.sliced_json import json_slices
+from magnetar.admin.slices import Turns, sliced
+from magnetar.admin.topic_stats import StatsAsked
+from magnetar.admin.whole_stats import CLIENTS_PER_SLICE, whole_stats
 from magnetar.broker.ownership.load_data import encode_load
 from magnetar.broker.served import ServedTopic
+from magnetar.broker.topic import Topic
 
 router = APIRouter(prefix="/admin/v2/broker-stats", tags=["broker statistics"])
 
-_STATS_PER_SLICE = 3
+_SUMMED_PER_SLICE: Final = 10
+_NAMES_PER_SLICE: Final = 200
+
+# Topics by namespace, bundle and domain.
+_Grouped = dict[str, dict[str, dict[str, list[Topic]]]]
 
 
 @router.get("/topics")
 async def topics(parts: Parts) -> Response:
-    """By namespace, bundle and domain."""
-    # The text of each topic at once: that of all of them would hold the loop.
-    found: dict[str, dict[str, dict[str, list[str]]]] = {}
+    """By namespace, bundle and domain; written while it is sent, so that it is never in memory as a whole."""
+    grouped: _Grouped = {}
     bounds: dict[str, list[int]] = {}
-    async for topic in sliced(parts.broker.topics.loaded(), _STATS_PER_SLICE):
-        namespace = topic.name.namespace
-        if str(namespace) not in bounds:
-            bounds[str(namespace)] = await ranges_of(parts, namespace)
-        bundle = found.setdefault(str(namespace), {}).setdefault(bundle_of(topic.name, bounds[str(namespace)]), {})
-        stats = topic_stats(topic, parts.rates, StatsAsked(), parts.broker_id)
-        texts = bundle.setdefault(str(topic.name.domain), [])
-        texts.append(f"{json.dumps(str(topic.name))}:{json.dumps(stats, separators=(',', ':'))}")
-    return raw_answer(_joined({name: _bundles(bundles) for name, bundles in found.items()}))
+    async for topic in sliced(parts.broker.topics.loaded(), _NAMES_PER_SLICE):
+        namespace = str(topic.name.namespace)
+        if namespace not in bounds:
+            bounds[namespace] = await ranges_of(parts, topic.name.namespace)
+        bundle = bundle_of(topic.name, bounds[namespace])
+        domains = grouped.setdefault(namespace, {}).setdefault(bundle, {})
+        domains.setdefault(str(topic.name.domain), []).append(topic)
+    return StreamingResponse(_texts(parts, grouped), media_type="application/json")
 
 
-def _bundles(bundles: dict[str, dict[str, list[str]]]) -> str:
-    return _joined(
-        {
-            name: _joined({domain: f"{{{','.join(texts)}}}" for domain, texts in domains.items()})
-            for name, domains in bundles.items()
-        }
-    )
-
-
-def _joined(members: dict[str, str]) -> str:
-    """An object of members that are JSON already."""
-    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in members.items()) + "}"
+async def _texts(parts: AdminParts, grouped: _Grouped) -> AsyncIterator[str]:
+    turns = Turns(CLIENTS_PER_SLICE)
+    yield "{"
+    for at_namespace, (namespace, bundles) in enumerate(grouped.items()):
+        yield f"{',' if at_namespace else ''}{json.dumps(namespace)}:{{"
+        for at_bundle, (bundle, domains) in enumerate(bundles.items()):
+            yield f"{',' if at_bundle else ''}{json.dumps(bundle)}:{{"
+            for at_domain, (domain, found) in enumerate(domains.items()):
+                yield f"{',' if at_domain else ''}{json.dumps(domain)}:{{"
+                for at_topic, topic in enumerate(found):
+                    stats = await whole_stats(topic, parts.rates, StatsAsked(), parts.broker_id, turns)
+                    yield f"{',' if at_topic else ''}{json.dumps(str(topic.name))}:"
+                    for text in json_slices(stats, SLICE_ITEMS_MAX):
+                        yield text
+                        await turns.after(CLIENTS_PER_SLICE // 3)
+                yield "}"
+            yield "}"
+        yield "}"
+    yield "}"
 
 
 @router.get("/destinations")
@@ -69,8 +84,10 @@ async def metrics(parts: Parts) -> Response:
     namespaces: dict[str, Sums] = {}
     looks = Looks(parts.rates, parts.ages, parts.clock.now_ms())
     served: list[ServedTopic] = [*parts.broker.topics.loaded(), *parts.broker.topics.in_memory()]
-    async for topic in sliced(served, _STATS_PER_SLICE):
-        namespaces.setdefault(str(topic.name.namespace), Sums()).add(topic, looks)
+    turns = Turns(_SUMMED_PER_SLICE)
+    for topic in served:
+        for weight in namespaces.setdefault(str(topic.name.namespace), Sums()).adding(topic, looks):
+            await turns.after(weight)
     cache = parts.broker.topics.managed_ledgers.cache
     own = {
         "brk_ml_count": len(parts.broker.topics.loaded()),
@@ -90,16 +107,23 @@ async def load_report(parts: Parts) -> Response:
     if broker.cluster is not None and broker.ownership.own is not None:
         load = await broker.cluster.reports.look(broker.ownership.own)
         return Response(encode_load(load), media_type="application/json")
+    producers = consumers = 0
+    messages_per_s = bytes_per_s = 0.0
     loaded = broker.topics.loaded()
+    async for topic in sliced(loaded, _NAMES_PER_SLICE):
+        producers += len(topic.producers)
+        consumers += sum(len(each.consumers) for each in topic.subscriptions.values())
+        messages_per_s += parts.rates.of(topic).messages_per_s
+        bytes_per_s += parts.rates.of(topic).bytes_per_s
     return answered(
         {
             "webServiceUrl": parts.web_url,
             "pulsarServiceUrl": broker.ownership.own.service_url if broker.ownership.own else None,
             "brokerVersionString": magnetar.__version__,
             "numTopics": len(loaded),
-            "numProducers": sum(len(topic.producers) for topic in loaded),
-            "numConsumers": sum(len(each.consumers) for topic in loaded for each in topic.subscriptions.values()),
-            "msgRateIn": sum(parts.rates.of(topic).messages_per_s for topic in loaded),
-            "msgThroughputIn": sum(parts.rates.of(topic).bytes_per_s for topic in loaded),
+            "numProducers": producers,
+            "numConsumers": consumers,
+            "msgRateIn": messages_per_s,
+            "msgThroughputIn": bytes_per_s,
         }
     )

@@ -52,6 +52,8 @@ _OF_BROKER: Final = {
     "pulsar_storage_backlog_age_seconds": "magnetar_oldest_unacked_age_seconds",
 }
 _QUANTILES: Final = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
+# One look at so many subscriptions is about as much as all that is asked of a topic with a few.
+_CROWD: Final = 30
 _LATENCY: Final = "magnetar_publish_latency_seconds"
 _WRITE: Final = "pulsar_storage_write_latency_"
 
@@ -73,18 +75,25 @@ class Sums:
         self.topics = 0
         self.values: list[Number] = [0] * len(NAMESPACE_ROWS)
 
-    def add(self, topic: ServedTopic, looks: Looks) -> None:
+    def adding(self, topic: ServedTopic, looks: Looks) -> Iterator[int]:
+        """Add a topic step by step; says after each how much that was, in topics of the usual size."""
         self.topics += 1
-        values = self.values
+        crowd = len(topic.subscriptions) // _CROWD
         for index, row in enumerate(TOPIC_ROWS):
-            value = row.value(topic, looks)
-            if value:
-                values[index] = max(values[index], value) if row.is_largest else values[index] + value
-        for subscription in topic.subscriptions.values():
+            self._add(index, row, row.value(topic, looks))
+            if crowd:
+                yield crowd
+        for number, subscription in enumerate(list(topic.subscriptions.values()), 1):
             for index, row in enumerate(SUMMED_SUBSCRIPTION_ROWS, len(TOPIC_ROWS)):
-                value = row.value(subscription, looks)
-                if value:
-                    values[index] = max(values[index], value) if row.is_largest else values[index] + value
+                self._add(index, row, row.value(subscription, looks))
+            if number % _CROWD == 0:
+                yield 2
+        yield 1
+
+    def _add(self, index: int, row: Row, value: Number) -> None:
+        if value:
+            present = self.values[index]
+            self.values[index] = max(present, value) if row.is_largest else present + value
 
     def join(self, other: "Sums") -> None:
         self.topics += other.topics

@@ -17,7 +17,7 @@ from magnetar.admin.broker_metrics import own_lines
 from magnetar.admin.metric_tables import Looks
 from magnetar.admin.metric_text import Levels, Sums, broker_lines, namespace_lines, topic_lines
 from magnetar.admin.parts import AdminParts, Parts
-from magnetar.admin.slices import Turns, sliced
+from magnetar.admin.slices import Turns
 from magnetar.broker.served import ServedTopic
 from magnetar.runtime.metrics import CONTENT_TYPE
 
@@ -72,8 +72,10 @@ async def scrape(parts: AdminParts) -> AsyncIterator[bytes]:
         yield piece
     topics: list[ServedTopic] = [*parts.broker.topics.loaded(), *parts.broker.topics.in_memory()]
     namespaces: dict[str, Sums] = {}
-    async for topic in sliced(topics, _TOPICS_PER_SLICE):
-        namespaces.setdefault(str(topic.name.namespace), Sums()).add(topic, looks)
+    turns = Turns(_TOPICS_PER_SLICE)
+    for topic in topics:
+        for weight in namespaces.setdefault(str(topic.name.namespace), Sums()).adding(topic, looks):
+            await turns.after(weight)
     async for piece in _sliced(broker_lines(parts.cluster, namespaces)):
         yield piece
     levels = Levels(

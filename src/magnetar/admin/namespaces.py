@@ -19,6 +19,7 @@ from magnetar.admin.partitions import require_namespace
 from magnetar.admin.parts import AdminParts, Namespace, Parts
 from magnetar.admin.skipping import skip_all
 from magnetar.admin.slices import sliced
+from magnetar.admin.topic_lists import TopicListAnswer
 from magnetar.broker.policies.fields import check_namespace
 from magnetar.broker.topic_list import ListMode
 from magnetar.errors import BadSetting, NoRecord
@@ -115,7 +116,7 @@ async def topics(parts: Parts, namespace: Namespace, mode: str = "PERSISTENT") -
     if mode not in ListMode.__members__:
         raise AdminRefused(400, f"mode {mode!r} should be PERSISTENT, NON_PERSISTENT or ALL")
     await require_namespace(parts, namespace.policies_path)
-    return answered([str(name) for name in await parts.broker.topics.names(namespace, ListMode[mode])])
+    return TopicListAnswer(parts, namespace, lambda: parts.broker.topics.names(namespace, ListMode[mode]))
 
 
 @router.get(NAMESPACE + "/bundles")

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 from magnetar.admin.answers import AdminRefused, answered, done
 from magnetar.admin.bodies import Body, text_map
 from magnetar.admin.parts import AdminParts, Namespace, Parts, Topic
+from magnetar.admin.topic_lists import TopicListAnswer
 from magnetar.broker.topic_list import is_system_topic
 from magnetar.errors import BadSetting, TopicExists, TopicNotFound
 from magnetar.names import TopicDomain, TopicName
@@ -26,8 +27,9 @@ async def list_partitioned(
     parts: Parts, namespace: Namespace, domain: str, includeSystemTopic: bool = False
 ) -> Response:
     await require_namespace(parts, namespace.policies_path)
-    names = await parts.broker.namespaces.partitioned(namespace, TopicDomain(domain))
-    return answered([str(name) for name in names if includeSystemTopic or not is_system_topic(name)])
+    chosen = None if includeSystemTopic else lambda name: not is_system_topic(name)
+    partitioned = parts.broker.namespaces.partitioned
+    return TopicListAnswer(parts, namespace, lambda: partitioned(namespace, TopicDomain(domain)), chosen)
 
 
 @router.put(TOPIC + "/partitions")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 SEPARATORS: Final = (",", ":")
+_CONTAINERS: Final = (dict, list, tuple)
 
 
 class _Piece(NamedTuple):
@@ -23,12 +24,10 @@ def items_up_to(value: Any, most: int) -> int:
     waiting = [value]
     while waiting and count <= most:
         each = waiting.pop()
-        if isinstance(each, dict):
+        if each.__class__ in _CONTAINERS:
+            members = each.values() if each.__class__ is dict else each
             count += len(each)
-            waiting.extend(each.values())
-        elif isinstance(each, list | tuple):
-            count += len(each)
-            waiting.extend(each)
+            waiting += [member for member in members if member.__class__ in _CONTAINERS]
     return count
 
 

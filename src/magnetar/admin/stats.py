@@ -13,9 +13,17 @@ from magnetar.admin.backlog import backlog_messages, earliest_publish_time
 from magnetar.admin.names_asked import decoded_subscription
 from magnetar.admin.partitions import TOPIC, metadata_of
 from magnetar.admin.parts import AdminParts, Parts, Topic
-from magnetar.admin.topic_internals import NO_INTERNALS, internal_stats
+from magnetar.admin.slices import Turns
+from magnetar.admin.topic_internals import NO_INTERNALS
 from magnetar.admin.topic_loading import served_topic, stored_topic, subscription_of
-from magnetar.admin.topic_stats import StatsAsked, summed, topic_stats
+from magnetar.admin.topic_stats import StatsAsked
+from magnetar.admin.whole_stats import (
+    CLIENTS_PER_SLICE,
+    CURSORS_PER_SLICE,
+    whole_internals,
+    whole_stats,
+    whole_sums,
+)
 from magnetar.broker import topic as broker_topic
 from magnetar.broker.explain import explain
 from magnetar.errors import MagnetarError
@@ -51,8 +59,11 @@ async def partitioned_stats(
 ) -> Response:
     asked = StatsAsked(not publishers_excluded, not consumers_excluded)
     count = await _require_partitioned(parts, topic)
-    each = {str(name): await _stats(parts, name, asked, earliest) for name in map(topic.partition, range(count))}
-    answer = summed(each.values())
+    turns = Turns(CLIENTS_PER_SLICE)
+    each = {}
+    for name in map(topic.partition, range(count)):
+        each[str(name)] = await _stats(parts, name, asked, earliest, turns)
+    answer = await whole_sums(each.values())
     answer["metadata"] = await metadata_of(parts, topic, count)
     answer["partitions"] = each if per_partition else {}
     return answered(answer)
@@ -63,16 +74,18 @@ async def internals(parts: Parts, topic: Topic) -> Response:
     found = await served_topic(parts, topic)
     if not isinstance(found, broker_topic.Topic):
         return answered(NO_INTERNALS)
-    return answered(internal_stats(found, await found.compaction.ledger()))
+    return answered(await whole_internals(found))
 
 
 @router.get(TOPIC + "/partitioned-internalStats")
 async def partitioned_internals(parts: Parts, topic: Topic) -> Response:
     count = await _require_partitioned(parts, topic)
     each: dict[str, Any] = {}
+    turns = Turns(CURSORS_PER_SLICE)
     for index in range(count):
         partition = await stored_topic(parts, topic.partition(index))
-        each[str(partition.name)] = internal_stats(partition, await partition.compaction.ledger())
+        each[str(partition.name)] = await whole_internals(partition)
+        await turns.after()
     return answered({"metadata": await metadata_of(parts, topic, count), "partitions": each})
 
 
@@ -92,9 +105,12 @@ async def _require_partitioned(parts: AdminParts, topic: TopicName) -> int:
     return count
 
 
-async def _stats(parts: AdminParts, name: TopicName, asked: StatsAsked, earliest: bool) -> dict[str, Any]:
+async def _stats(
+    parts: AdminParts, name: TopicName, asked: StatsAsked, earliest: bool, turns: Turns | None = None
+) -> dict[str, Any]:
+    turns = turns or Turns(CLIENTS_PER_SLICE)
     topic = await served_topic(parts, name)
-    answer = topic_stats(topic, parts.rates, asked, parts.broker_id)
+    answer = await whole_stats(topic, parts.rates, asked, parts.broker_id, turns)
     if not isinstance(topic, broker_topic.Topic):
         return answer
     quota = (await parts.policies.effective(name)).size_quota
@@ -110,6 +126,7 @@ async def _stats(parts: AdminParts, name: TopicName, asked: StatsAsked, earliest
             shown["backlogMessages"] = messages
         if earliest:
             shown["earliestMsgPublishTimeInBacklog"] = await earliest_publish_time(subscription)
+        await turns.after()
     if earliest:
         times = [each["earliestMsgPublishTimeInBacklog"] for each in answer["subscriptions"].values()]
         answer["earliestMsgPublishTimeInBacklogs"] = min((time for time in times if time), default=0)

@@ -12,6 +12,7 @@ from magnetar.broker.compaction.compacted_ledger import CompactedLedger
 from magnetar.broker.topic import Topic
 from magnetar.ids import Position
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.ledger_list import LedgerSpan
 
 NO_INTERNALS: Final[dict[str, Any]] = {
     "entriesAddedCounter": 0,
@@ -28,9 +29,14 @@ SHOWN_RANGES_MAX: Final = 1_000
 _NO_LEDGER: Final = {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False}
 
 
-def internal_stats(topic: Topic, compacted: CompactedLedger | None = None) -> dict[str, Any]:
+def internal_stats(
+    topic: Topic,
+    ledgers: list[dict[str, Any]],
+    cursors: dict[str, dict[str, Any]],
+    compacted: CompactedLedger | None = None,
+) -> dict[str, Any]:
+    """Of the log itself; what was found out of its ledgers and cursors becomes part of it."""
     log = topic.managed_ledger
-    spans = list(log.ledgers)
     last = log.ledgers.last
     is_open = not last.closed_ms
     return {
@@ -43,23 +49,24 @@ def internal_stats(topic: Topic, compacted: CompactedLedger | None = None) -> di
         "pendingAddEntriesCount": log.pending_entries,
         "lastConfirmedEntry": _text(log.last_confirmed),
         "state": "Terminated" if log.is_terminated else "LedgerOpened" if is_open else "ClosedLedger",
-        "ledgers": [
-            {
-                "ledgerId": span.ledger_id,
-                "entries": span.entries if span.closed_ms else 0,
-                "size": span.size_bytes if span.closed_ms else 0,
-                "offloaded": False,
-                "underReplicated": False,
-            }
-            for span in spans
-        ],
-        "cursors": {name: _cursor(topic, cursor) for name, cursor in log.cursors.items()},
+        "ledgers": ledgers,
+        "cursors": cursors,
         "schemaLedgers": [],
         "compactedLedger": _compacted(compacted),
     }
 
 
-def _cursor(topic: Topic, cursor: Cursor) -> dict[str, Any]:
+def ledger_internals(span: LedgerSpan) -> dict[str, Any]:
+    return {
+        "ledgerId": span.ledger_id,
+        "entries": span.entries if span.closed_ms else 0,
+        "size": span.size_bytes if span.closed_ms else 0,
+        "offloaded": False,
+        "underReplicated": False,
+    }
+
+
+def cursor_internals(topic: Topic, cursor: Cursor) -> dict[str, Any]:
     log = topic.managed_ledger
     after_mark = log.entries_between(cursor.mark_delete, log.last_confirmed)
     return {

@@ -65,6 +65,15 @@ _SUMMED: Final = (
 )
 
 
+_SUMMED_OF_SUBSCRIPTIONS: Final = (
+    "msgRateOut",
+    "msgThroughputOut",
+    "bytesOutCounter",
+    "msgOutCounter",
+    "nonContiguousDeletedMessagesRanges",
+    "nonContiguousDeletedMessagesRangesSerializedSize",
+    "delayedMessageIndexSizeInBytes",
+)
 # What one hole of a saved cursor takes on disk, about.
 _RANGE_BYTES: Final = 32
 # By what the name of a limit of dispatch starts with.
@@ -80,20 +89,26 @@ class StatsAsked(NamedTuple):
     with_consumers: bool = True
 
 
-def topic_stats(topic: ServedTopic, rates: Rates, asked: StatsAsked, owner: str) -> dict[str, Any]:
+def topic_stats(
+    topic: ServedTopic,
+    rates: Rates,
+    owner: str,
+    publishers: list[dict[str, Any]],
+    subscriptions: "ShownSubscriptions",
+) -> dict[str, Any]:
+    """Of the topic itself; what was found out of its publishers and subscriptions becomes part of it."""
+    sums = subscriptions.sums
     rate = rates.of(topic)
-    subscriptions = {each.name: subscription_stats(each, rates, asked) for each in topic.subscriptions.values()}
     stored = topic if isinstance(topic, Topic) else None
-    publishers = [publisher_stats(each, rates) for each in topic.producers.values()] if asked.with_publishers else []
     return {
         "msgRateIn": rate.messages_per_s,
         "msgThroughputIn": rate.bytes_per_s,
-        "msgRateOut": _sum(subscriptions, "msgRateOut"),
-        "msgThroughputOut": _sum(subscriptions, "msgThroughputOut"),
+        "msgRateOut": sums["msgRateOut"],
+        "msgThroughputOut": sums["msgThroughputOut"],
         "bytesInCounter": topic.bytes_in,
         "msgInCounter": topic.messages_in,
-        "bytesOutCounter": _sum(subscriptions, "bytesOutCounter"),
-        "msgOutCounter": _sum(subscriptions, "msgOutCounter"),
+        "bytesOutCounter": sums["bytesOutCounter"],
+        "msgOutCounter": sums["msgOutCounter"],
         "averageMsgSize": topic.bytes_in / topic.messages_in if topic.messages_in else 0.0,
         "msgChunkPublished": any(each.chunks_in for each in topic.producers.values()),
         "storageSize": stored.managed_ledger.size_bytes if stored else 0,
@@ -104,14 +119,12 @@ def topic_stats(topic: ServedTopic, rates: Rates, asked: StatsAsked, owner: str)
         "earliestMsgPublishTimeInBacklogs": 0,
         "publishers": publishers,
         "waitingPublishers": len(stored.registered.access.waiting) if stored else 0,
-        "subscriptions": subscriptions,
+        "subscriptions": subscriptions.by_name,
         "replication": {},
         "deduplicationStatus": "Enabled" if stored and stored.is_deduplicated else "Disabled",
-        "nonContiguousDeletedMessagesRanges": _sum(subscriptions, "nonContiguousDeletedMessagesRanges"),
-        "nonContiguousDeletedMessagesRangesSerializedSize": _sum(
-            subscriptions, "nonContiguousDeletedMessagesRangesSerializedSize"
-        ),
-        "delayedMessageIndexSizeInBytes": _sum(subscriptions, "delayedMessageIndexSizeInBytes"),
+        "nonContiguousDeletedMessagesRanges": sums["nonContiguousDeletedMessagesRanges"],
+        "nonContiguousDeletedMessagesRangesSerializedSize": sums["nonContiguousDeletedMessagesRangesSerializedSize"],
+        "delayedMessageIndexSizeInBytes": sums["delayedMessageIndexSizeInBytes"],
         "compaction": _compaction(stored),
         "ownerBroker": owner,
     }
@@ -134,7 +147,7 @@ def publisher_stats(producer: Producer, rates: Rates) -> dict[str, Any]:
 
 
 def subscription_stats(
-    subscription: Subscription | NonPersistentSubscription, rates: Rates, asked: StatsAsked
+    subscription: Subscription | NonPersistentSubscription, rates: Rates, consumers_shown: list[dict[str, Any]]
 ) -> dict[str, Any]:
     rate = rates.of(subscription)
     stored = subscription if isinstance(subscription, Subscription) else None
@@ -166,7 +179,7 @@ def subscription_stats(
         "lastConsumedTimestamp": _latest(consumers, "consumed_ms"),
         "lastAckedTimestamp": _latest(consumers, "acked_ms"),
         "lastMarkDeleteAdvancedTimestamp": stored.mark_moved_ms if stored else 0,
-        "consumers": _consumers(subscription, rates) if asked.with_consumers else [],
+        "consumers": consumers_shown,
         "isDurable": bool(stored and stored.cursor.is_durable),
         "isReplicated": False,
         "allowOutOfOrderDelivery": subscription.key_sharing.allow_out_of_order,
@@ -210,46 +223,78 @@ def consumer_stats(consumer: Consumer, rates: Rates) -> dict[str, Any]:
     }
 
 
-def _consumers(subscription: Subscription | NonPersistentSubscription, rates: Rates) -> list[dict[str, Any]]:
-    shown = [consumer_stats(each, rates) for each in subscription.consumers]
-    dispatcher = subscription.dispatcher
-    if not isinstance(dispatcher, KeySharedDispatcher):
-        return shown
-    ranges = dispatcher.ranges.ranges()
-    draining = dispatcher.draining()
-    for consumer, stats in zip(subscription.consumers, shown, strict=True):
-        held = [each for each in draining if each.holder is consumer]
-        stats["keyHashRanges"] = [f"[{first}, {last}]" for first, last in ranges.get(consumer, ())]
-        stats["drainingHashesCount"] = len(held)
-        stats["drainingHashesClearedTotal"] = dispatcher.drained(consumer)
-        stats["drainingHashesUnackedMessages"] = sum(each.messages_unacked for each in held)
-        stats["drainingHashes"] = [
-            {"hash": each.slot, "unackMsgs": each.messages_unacked, "blockedAttempts": each.blocked} for each in held
-        ]
-    return shown
+class ShownSubscriptions:
+    """The statistics of a topic's subscriptions, and what they have together."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, dict[str, Any]] = {}
+        self.sums: dict[str, Any] = dict.fromkeys(_SUMMED_OF_SUBSCRIPTIONS, 0)
+
+    def add(self, name: str, shown: dict[str, Any]) -> None:
+        self.by_name[name] = shown
+        for each in _SUMMED_OF_SUBSCRIPTIONS:
+            self.sums[each] += shown[each]
 
 
-def summed(partitions: Iterable[dict[str, Any]]) -> dict[str, Any]:
+class KeyRanges:
+    """Which keys each consumer of a Key_Shared subscription has; nothing for other types."""
+
+    def __init__(self, subscription: Subscription | NonPersistentSubscription) -> None:
+        dispatcher = subscription.dispatcher
+        self._dispatcher = dispatcher if isinstance(dispatcher, KeySharedDispatcher) else None
+        self._ranges: dict[Consumer, Any] = {}
+        self._draining: dict[Consumer, list[Any]] = {}
+        if self._dispatcher is not None:
+            self._ranges = dict(self._dispatcher.ranges.ranges())
+            for each in self._dispatcher.draining():
+                self._draining.setdefault(each.holder, []).append(each)
+
+    def of(self, consumer: Consumer) -> dict[str, Any]:
+        if self._dispatcher is None:
+            return {}
+        held = self._draining.get(consumer, [])
+        return {
+            "keyHashRanges": [f"[{first}, {last}]" for first, last in self._ranges.get(consumer, ())],
+            "drainingHashesCount": len(held),
+            "drainingHashesClearedTotal": self._dispatcher.drained(consumer),
+            "drainingHashesUnackedMessages": sum(each.messages_unacked for each in held),
+            "drainingHashes": [
+                {"hash": each.slot, "unackMsgs": each.messages_unacked, "blockedAttempts": each.blocked}
+                for each in held
+            ],
+        }
+
+
+class PartitionSums:
     """The statistics of a partitioned topic: numbers added up, subscriptions merged by their names."""
-    each = list(partitions)
-    total: dict[str, Any] = {
-        **_NOT_DONE_BY_TOPIC,
-        **{name: sum(p[name] for p in each) for name in _SUMMED if _in(each, name)},
-    }
-    names = dict.fromkeys(name for partition in each for name in partition["subscriptions"])
-    merged: dict[str, Any] = {}
-    for name in names:
-        present = [partition["subscriptions"][name] for partition in each if name in partition["subscriptions"]]
-        sums = {key: sum(p[key] for p in present) for key in _SUMMED if _in(present, key)}
-        consumers = [consumer for subscription in present for consumer in subscription["consumers"]]
-        merged[name] = {**present[0], **sums, "consumers": consumers}
-    total["averageMsgSize"] = (
-        total.get("bytesInCounter", 0) / total["msgInCounter"] if total.get("msgInCounter") else 0.0
-    )
-    total["publishers"] = [publisher for partition in each for publisher in partition["publishers"]]
-    total["subscriptions"] = merged
-    total["replication"] = {}
-    return total
+
+    def __init__(self) -> None:
+        self._total: dict[str, Any] = {}
+        self._publishers: list[dict[str, Any]] = []
+        self._subscriptions: dict[str, dict[str, Any]] = {}
+
+    def add(self, partition: dict[str, Any]) -> None:
+        _add(self._total, partition)
+        self._publishers += partition["publishers"]
+        for name, shown in partition["subscriptions"].items():
+            merged = self._subscriptions.get(name)
+            if merged is None:
+                self._subscriptions[name] = {**shown, "consumers": list(shown["consumers"])}
+            else:
+                _add(merged, shown)
+                merged["consumers"] += shown["consumers"]
+
+    def result(self) -> dict[str, Any]:
+        total = {**_NOT_DONE_BY_TOPIC, **self._total}
+        messages = total.get("msgInCounter")
+        total["averageMsgSize"] = total.get("bytesInCounter", 0) / messages if messages else 0.0
+        return {**total, "publishers": self._publishers, "subscriptions": self._subscriptions, "replication": {}}
+
+
+def _add(total: dict[str, Any], part: dict[str, Any]) -> None:
+    for name in _SUMMED:
+        if name in part:
+            total[name] = total.get(name, 0) + part[name]
 
 
 def iso_time(moment_ms: int) -> str:
@@ -264,14 +309,6 @@ def _client(link: object, connected_ms: int) -> dict[str, str]:
         "connectedSince": iso_time(connected_ms),
         "clientVersion": session.client_version if session else "",
     }
-
-
-def _sum(subscriptions: dict[str, dict[str, Any]], name: str) -> Any:
-    return sum(each[name] for each in subscriptions.values())
-
-
-def _in(stats: list[dict[str, Any]], name: str) -> bool:
-    return bool(stats) and all(name in each for each in stats)
 
 
 def _backlog_bytes(topic: Topic | None) -> int:

@@ -14,6 +14,7 @@ from magnetar.admin.bundle_routes import require_bundle
 from magnetar.admin.bundles import is_within
 from magnetar.admin.partitions import TOPIC, TOPICS, require_namespace
 from magnetar.admin.parts import AdminParts, Namespace, Parts, Topic
+from magnetar.admin.topic_lists import TopicListAnswer
 from magnetar.admin.topic_loading import parts_of, stored_topic
 from magnetar.broker.topic import EPOCH_PROPERTY
 from magnetar.broker.topic_list import ListMode
@@ -28,11 +29,10 @@ router = APIRouter(tags=["topics"])
 async def list_topics(parts: Parts, namespace: Namespace, domain: str, bundle: str = "") -> Response:
     await require_namespace(parts, namespace.policies_path)
     mode = ListMode.PERSISTENT if domain == TopicDomain.PERSISTENT else ListMode.NON_PERSISTENT
-    names = await parts.broker.topics.names(namespace, mode)
     if bundle:
         await require_bundle(parts, namespace, bundle)
-        names = [name for name in names if is_within(name, bundle)]
-    return answered([str(name) for name in names])
+    chosen = (lambda name: is_within(name, bundle)) if bundle else None
+    return TopicListAnswer(parts, namespace, lambda: parts.broker.topics.names(namespace, mode), chosen)
 
 
 @router.put(TOPIC)

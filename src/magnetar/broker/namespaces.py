@@ -6,6 +6,7 @@ read them. Never loads a topic.
 Carries.
 """
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,8 @@ from magnetar.names import (
 
 PARTITIONS_MAX = 100_000
 _WRITE_ATTEMPTS = 10
+# Names that are read before other work on the loop has its turn.
+_SLICE = 200
 
 
 class Namespaces:
@@ -68,8 +71,12 @@ class Namespaces:
 
     async def partitioned(self, namespace: NamespaceName, domain: TopicDomain) -> list[TopicName]:
         """The partitioned topics of a namespace, sorted by their encoded names."""
-        names = await self._store.children(f"{PARTITIONED_TOPICS_ROOT}/{namespace}/{domain}")
-        return [namespace.topic(decode_name(name), domain) for name in names]
+        found = []
+        for number, name in enumerate(await self._store.children(f"{PARTITIONED_TOPICS_ROOT}/{namespace}/{domain}"), 1):
+            found.append(namespace.topic(decode_name(name), domain))
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+        return found
 
     async def create_partitioned(
         self, topic: TopicName, partitions: int, properties: Mapping[str, str] | None = None

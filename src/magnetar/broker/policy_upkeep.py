@@ -24,6 +24,9 @@ from magnetar.runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
+# Topics that are looked at before clients have their turn.
+_TOPICS_PER_TURN = 20
+
 Step = Callable[[Topic], Awaitable[object]]
 
 
@@ -75,12 +78,14 @@ class PolicyUpkeep:
 
     async def run(self, name: str, step: Step) -> None:
         """One round over the topics that are loaded now."""
-        for topic in self._topics.loaded():
+        for number, topic in enumerate(self._topics.loaded(), 1):
             try:
                 if self._topics.find(topic.name) is topic:
                     await step(topic)
             except MagnetarError as error:
                 _log.warning("%s of topic %s: %s", name, topic.name, error)
+            if number % _TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     async def _every(self, interval_s: int, name: str, step: Step) -> None:
         while True:
@@ -121,6 +126,8 @@ class PolicyUpkeep:
                         await self._apply(topic)
                     except MagnetarError as error:
                         _log.warning("new policies of topic %s: %s", name, error)
+                    # Working out what holds for a topic takes a while; clients have their turn in between.
+                    await asyncio.sleep(0)
         finally:
             self._is_applying = False
             self._applied.set()

@@ -16,10 +16,11 @@ from magnetar.broker.topic_list import ListMode, is_system_topic
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import BadSetting, LimitReached, NotSupported, TopicExists, TopicNotFound
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
-from magnetar.names import NamespaceName, TopicDomain, TopicName
+from magnetar.names import NamespaceName, TopicDomain, TopicName, in_order
 
 # Names that are read before other work on the loop has its turn.
 _SLICE: Final = 200
+_RECORDS_PER_SLICE: Final = 20
 
 
 class TopicDirectory:
@@ -60,14 +61,16 @@ class TopicDirectory:
             for number, name in enumerate(
                 await self._managed_ledgers.names(f"{namespace}/{TopicDomain.PERSISTENT}"), 1
             ):
-                found[TopicName.from_persistence_name(name)] = None
+                topic = TopicName.from_persistence_name(name)
+                if not is_system_topic(topic):
+                    found[topic] = None
                 if number % _SLICE == 0:
                     await asyncio.sleep(0)
             found.update(dict.fromkeys(await self._partitions_in(namespace, TopicDomain.PERSISTENT)))
         if mode is not ListMode.PERSISTENT:
-            found.update(dict.fromkeys(in_memory))
+            found.update(dict.fromkeys(name for name in in_memory if not is_system_topic(name)))
             found.update(dict.fromkeys(await self._partitions_in(namespace, TopicDomain.NON_PERSISTENT)))
-        return sorted(name for name in found if not is_system_topic(name))
+        return in_order(found)
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
         """Partition count for a client that wants to use a topic; made partitioned where that is the rule.
@@ -147,9 +150,17 @@ class TopicDirectory:
     # --- inside -------------------------------------------------------------------------------------
 
     async def _partitions_in(self, namespace: NamespaceName, domain: TopicDomain) -> list[TopicName]:
+        """Of the users' topics."""
         partitions: list[TopicName] = []
-        for topic in await self._namespaces.partitioned(namespace, domain):
-            partitions += [topic.partition(index) for index in range(await self._namespaces.partitions(topic))]
+        for number, topic in enumerate(await self._namespaces.partitioned(namespace, domain), 1):
+            if is_system_topic(topic):
+                continue
+            for index in range(await self._namespaces.partitions(topic)):
+                partitions.append(topic.partition(index))
+                if len(partitions) % _SLICE == 0:
+                    await asyncio.sleep(0)
+            if number % _RECORDS_PER_SLICE == 0:
+                await asyncio.sleep(0)
         return partitions
 
     def _check_partitions(self, partitions: int) -> None:

@@ -10,11 +10,12 @@ Carries.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from magnetar.broker.dispatch.entry_filters import entry_filters
 from magnetar.broker.dispatch.parts import DispatchMemory
 from magnetar.broker.dispatch.pump import Pump
+from magnetar.broker.list_budget import ListBudget
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.non_persistent_topic import NonPersistentTopic
 from magnetar.broker.policies.policies import Policies
@@ -37,6 +38,9 @@ from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 
+# Topics that are looked after before clients have their turn.
+_LOOKED_AFTER_PER_TURN: Final = 20
+
 _log = logging.getLogger(__name__)
 
 
@@ -58,6 +62,8 @@ class Topics:
         self._tasks = tasks
         self.policies = policies or Policies(store, settings, managed_ledgers.settings)
         self.directory = TopicDirectory(namespaces, managed_ledgers, settings, self.policies)
+        # What lists of topics may take at one time, whoever asks for them.
+        self.list_budget = ListBudget(settings)
         self.watches = TopicWatches(store, tasks, read=self.visible_names, exists=self.directory.exists)
         self.dispatch = DispatchMemory(filters=entry_filters(settings))
         self.policies.check_filters = self.dispatch.filters.check
@@ -349,8 +355,11 @@ class Topics:
         inactivity_s = 0.0
         while True:
             await self._clock.pause(interval_s)
-            for topic in self.loaded():
-                topic.upkeep()
+            for number, topic in enumerate(self.loaded(), 1):
+                if self._loaded.get(topic.name) is topic:
+                    topic.upkeep()
+                if number % _LOOKED_AFTER_PER_TURN == 0:
+                    await asyncio.sleep(0)
             for name, in_memory in list(self._in_memory.items()):
                 if in_memory.is_unused:
                     await self.unload(name)

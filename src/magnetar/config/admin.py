@@ -18,6 +18,9 @@ class AdminSettings:
     request_timeout_ms: int = 60_000
     requests_max: int = 256
     connections_max: int = 1_024
+    # A rate for all requests together, where one is asked for.
+    requests_limited: bool = False
+    requests_per_s: float = 100.0
     # A partitioned topic of many partitions, or a namespace of many topics, is worked on in slices of this size.
     slice_items_max: int = 200
     # As statsUpdateFrequencyInSecs: rates are those of the last interval.

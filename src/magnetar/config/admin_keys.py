@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pulsar's keys about statistics and metrics.
+"""Pulsar's keys about administration, statistics and metrics.
 
 Decides.
 """
@@ -7,10 +7,12 @@ Decides.
 from typing import Final
 
 from magnetar.config.key import Key, rows
-from magnetar.config.values import Flag, Whole
+from magnetar.config.values import Decimal, Flag, Whole
 
 ADMIN_KEYS: Final[tuple[Key, ...]] = rows(
     "admin",
+    ("httpRequestsLimitEnabled", "requests_limited", Flag(), "HTTP requests are limited to a rate."),
+    ("httpRequestsMaxPerSecond", "requests_per_s", Decimal(0.01, 1e9), "That rate, for all clients together."),
     ("statsUpdateFrequencyInSecs", "rates_interval_s", Whole(1, 3600), "Rates are those of the last so many seconds."),
     (
         "exposeTopicLevelMetricsInPrometheus",

@@ -54,6 +54,10 @@ class BrokerSettings:
     subscriptions_per_topic_max: int = 0
     exclusive_waiters_per_topic_max: int = 1_000
     topic_pattern_characters_max: int = 50
+    # Bytes of topic lists that are made and sent at one time; how long, and how many, may wait for their turn.
+    list_bytes_max: int = 100 * 1024 * 1024
+    list_wait_ms: int = 25_000
+    list_waiting_max: int = 10_000
 
     deduplication_enabled: bool = False
     deduplication_entries_interval: int = 1_000

@@ -6,7 +6,7 @@ Decides.
 
 from typing import Final
 
-from magnetar.config.key import COUNT, POSITIVE_MILLISECONDS, Key, rows
+from magnetar.config.key import COUNT, MEGABYTES, POSITIVE_MILLISECONDS, Key, rows
 from magnetar.config.values import Flag, OneOf, Whole
 
 _LIMIT: Final = Whole(0, 2**31 - 1)
@@ -43,6 +43,24 @@ PUBLISH_KEYS: Final[tuple[Key, ...]] = rows(
         "topic_pattern_characters_max",
         COUNT,
         "Longest pattern that the broker evaluates; clients evaluate longer ones themselves.",
+    ),
+    (
+        "maxTopicListInFlightHeapMemSizeMB",
+        "list_bytes_max",
+        MEGABYTES,
+        "Memory for lists of topics that are made and sent at one time.",
+    ),
+    (
+        "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis",
+        "list_wait_ms",
+        POSITIVE_MILLISECONDS,
+        "How long a list of topics waits for room in that memory.",
+    ),
+    (
+        "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize",
+        "list_waiting_max",
+        COUNT,
+        "Lists of topics that wait for room in that memory.",
     ),
     ("brokerDeduplicationEnabled", "deduplication_enabled", Flag(), "Messages that are stored already are not stored."),
     (

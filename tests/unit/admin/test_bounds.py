@@ -82,3 +82,18 @@ def test_a_failing_request_leaves_its_place() -> None:
     with pytest.raises(RuntimeError):
         asyncio.run(call(bounds, scope()))
     assert bounds.running == 0
+
+
+@pytest.mark.feature("B-37")
+def test_requests_above_the_rate_are_refused_with_a_time() -> None:
+    async def scenario() -> None:
+        free = Bounds(read_all, AdminSettings(requests_per_s=2.0))
+        assert [(await call(free, scope()))[0] for _ in range(10)] == [200] * 10
+        limited = Bounds(read_all, AdminSettings(requests_limited=True, requests_per_s=2.0))
+        answers = [await call(limited, scope()) for _ in range(10)]
+        statuses = [status for status, _ in answers]
+        assert statuses[:2] == [200, 200]
+        assert statuses[-1] == 429
+        assert b"More than 2 requests" in answers[-1][1]
+
+    asyncio.run(scenario())

@@ -4,6 +4,7 @@
 Carries.
 """
 
+from magnetar.broker.list_budget import ListHold
 from magnetar.broker.session.session import Session
 from magnetar.broker.topic_list import ListChange, ListMode, TopicPattern, hash_of
 from magnetar.broker.topic_watches import matching
@@ -17,13 +18,19 @@ async def topics_of_namespace(session: Session, request: pb.CommandGetTopicsOfNa
     namespace = NamespaceName.parse(request.namespace)
     async with session.list_turn:
         await session.connection.until_writable()
-        await _answer_list(session, request, namespace)
+        async with session.broker.topics.list_budget.holding(namespace) as hold:
+            await _answer_list(session, request, namespace, hold)
+            # What a client does not read is in memory, and is counted until it does.
+            await session.connection.until_writable()
 
 
-async def _answer_list(session: Session, request: pb.CommandGetTopicsOfNamespace, namespace: NamespaceName) -> None:
+async def _answer_list(
+    session: Session, request: pb.CommandGetTopicsOfNamespace, namespace: NamespaceName, hold: ListHold
+) -> None:
     topics = await session.broker.topics.visible_names(namespace, ListMode(request.mode))
     is_filtered = 0 < len(request.topics_pattern) <= session.broker.settings.topic_pattern_characters_max
     names = await matching(TopicPattern(request.topics_pattern), topics) if is_filtered else list(map(str, topics))
+    hold.made(names)
     topics_hash = hash_of(names)
     is_changed = request.topics_hash != topics_hash
     session.answer(
