@@ -24,7 +24,7 @@ cdef extern from "crc32c.h":
 
 magnetar_crc32c_prepare()
 
-EDITION = 2
+EDITION = 3
 
 
 def cut_frames(bytes chunk not None, Py_ssize_t start, Py_ssize_t size_max, list frames not None):
@@ -60,7 +60,9 @@ cdef inline int _varint(const uint8_t *data, Py_ssize_t size, Py_ssize_t *at, ui
     return 0
 
 
-cdef int _is_plain_send(bytes command, uint64_t *producer_id, uint64_t *sequence_id) noexcept:
+cdef int _is_plain_send(
+    bytes command, uint64_t *producer_id, uint64_t *sequence_id, uint64_t *messages, uint64_t *highest
+) noexcept:
     cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(command)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(command)
     cdef Py_ssize_t at = 5
@@ -69,7 +71,19 @@ cdef int _is_plain_send(bytes command, uint64_t *producer_id, uint64_t *sequence
     if not _varint(data, size, &at, producer_id) or at >= size or data[at] != 0x10:
         return 0
     at += 1
-    return _varint(data, size, &at, sequence_id) and at == size
+    if not _varint(data, size, &at, sequence_id):
+        return 0
+    messages[0] = 1
+    highest[0] = 0
+    if at < size and data[at] == 0x18:
+        at += 1
+        if not _varint(data, size, &at, messages):
+            return 0
+    if at < size and data[at] == 0x30:
+        at += 1
+        if not _varint(data, size, &at, highest):
+            return 0
+    return at == size and 0 < messages[0] < 0x80000000
 
 
 cdef int _is_intact(bytes body) noexcept:
@@ -83,7 +97,7 @@ cdef int _is_intact(bytes body) noexcept:
 
 
 def read_sends(list frames not None, Py_ssize_t start, list run not None):
-    cdef uint64_t producer_id = 0, sequence_id = 0, first_id = 0
+    cdef uint64_t producer_id = 0, sequence_id = 0, messages = 0, highest = 0, first_id = 0
     cdef Py_ssize_t at
     cdef Py_ssize_t count = len(frames)
     cdef tuple frame
@@ -92,7 +106,9 @@ def read_sends(list frames not None, Py_ssize_t start, list run not None):
         frame = <tuple?>frames[at]
         command = <bytes?>frame[0]
         body = <bytes?>frame[1]
-        if not PyBytes_GET_SIZE(body) or not _is_plain_send(command, &producer_id, &sequence_id):
+        if not PyBytes_GET_SIZE(body) or not _is_plain_send(
+            command, &producer_id, &sequence_id, &messages, &highest
+        ):
             return at, first_id
         if at == start:
             first_id = producer_id
@@ -100,7 +116,7 @@ def read_sends(list frames not None, Py_ssize_t start, list run not None):
             return at, first_id
         if not _is_intact(body):
             return at, first_id
-        run.append((sequence_id, 0, 1, body))
+        run.append((sequence_id, highest if highest >= sequence_id else 0, messages, body))
     return max(start, count), first_id
 
 

@@ -33,7 +33,7 @@ from magnetar.bookie.entry_log_format import (
     log_name,
 )
 from magnetar.bookie.ledger_index import Place, location_of
-from magnetar.bookie.records import log_records
+from magnetar.bookie.records import log_buffers
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import EntryUnknown
 from magnetar.runtime.disk import Disk, File
@@ -74,9 +74,9 @@ class EntryLogWriter:
                 await self.finish()
                 await self._begin()
             assert self._file is not None
-            data, entry = self._encode(entry, source, rows)
-            await self._file.write(self._offset, (data,))
-            self._offset += len(data)
+            buffers, entry = self._encode(entry, source, rows)
+            await self._file.write(self._offset, buffers)
+            self._offset += sum(map(len, buffers))
 
     async def sync(self) -> None:
         if self._file is not None:
@@ -109,8 +109,8 @@ class EntryLogWriter:
 
     def _encode(
         self, first: tuple[int, int, bytes], source: Iterator[tuple[int, int, bytes]], rows: bytearray
-    ) -> tuple[bytes, tuple[int, int, bytes] | None]:
-        """The next records as one buffer, as many as one write takes; and the first entry that is not among them."""
+    ) -> tuple[list[bytes], tuple[int, int, bytes] | None]:
+        """The next records, as many as one write takes; and the first entry that is not among them."""
         offset = self._offset
         until = min(offset + self._write_bytes, self._log_bytes_max)
         sizes = self._bytes_by_ledger
@@ -123,9 +123,9 @@ class EntryLogWriter:
             offset += length
             sizes[ledger_id] = sizes.get(ledger_id, 0) + length
             following = next(source, None)
-        records, new_rows = log_records(self._seed, self._offset, location_of(self._log_id, 0), taken)
+        buffers, new_rows = log_buffers(self._seed, self._offset, location_of(self._log_id, 0), taken)
         rows += new_rows
-        return records, following
+        return buffers, following
 
 
 class EntryLogs:

@@ -96,6 +96,12 @@ def encode_record(seed: int, offset: int, entry: bytes) -> tuple[bytes, bytes]:
     return head, CHECKSUM.pack(extend(seed, head))
 
 
+def record_buffers(seed: int, offset: int, entry: bytes) -> tuple[bytes, bytes, bytes]:
+    """The same without copying the entry."""
+    head = RECORD_HEADER.pack(ENTRY_MAGIC, offset, len(entry))
+    return head, entry, CHECKSUM.pack(extend(extend(seed, head), entry))
+
+
 def decode_record(seed: int, offset: int, record: bytes) -> bytes | None:
     """The entry in exactly these bytes of a file, or None when they are not what was written there."""
     end = len(record) - CHECKSUM.size

@@ -30,7 +30,7 @@ from magnetar.bookie.journal_format import (
     file_id_of,
     file_name,
 )
-from magnetar.bookie.records import journal_records
+from magnetar.bookie.records import LARGE_ENTRY_BYTES, journal_records
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import StorageFailed
 from magnetar.runtime.disk import Disk, GroupLimits, LogStats, SyncedLog
@@ -146,12 +146,16 @@ class Journal:
     def append_entry(self, entry: bytes, entry_id: int, listener: AddListener) -> None:
         """Append a packed entry; the listener is told when it is durable, or that it will not be."""
         length = len(entry)
-        head = _header_pack(RECORD_MAGIC, self._offset, self.synced, _ENTRY, length) + entry
+        head = _header_pack(RECORD_MAGIC, self._offset, self.synced, _ENTRY, length)
         batch = self._batch
         if not batch:
             self._loop.call_soon(self._submit)
-        batch.append(head)
-        batch.append(_checksum_pack(extend(self._seed, head)))
+        if length < LARGE_ENTRY_BYTES:
+            head += entry
+            batch.append(head)
+            batch.append(_checksum_pack(extend(self._seed, head)))
+        else:
+            batch += (head, entry, _checksum_pack(extend(extend(self._seed, head), entry)))
         self._runs.add(listener, entry_id)
         length += RECORD_OVERHEAD_BYTES
         self._offset += length
@@ -169,6 +173,10 @@ class Journal:
             first += room
 
     def _append_piece(self, entries: list[bytes], first: int, listener: AddListener) -> None:
+        if len(entries[0]) >= LARGE_ENTRY_BYTES:
+            for entry_id, entry in enumerate(entries, first):
+                self.append_entry(entry, entry_id, listener)
+            return
         if not self._batch:
             self._loop.call_soon(self._submit)
         records = journal_records(self._seed, self._offset, self.synced, entries)
@@ -262,11 +270,12 @@ class Journal:
         """Hand over what was appended since the last time, as one piece."""
         if not self._batch:
             return
-        data = b"".join(self._batch)
+        buffers, self._batch = self._batch, []
+        size, self._batch_bytes = self._batch_bytes, 0
+        if size < len(buffers) * LARGE_ENTRY_BYTES // 4:
+            buffers = [b"".join(buffers)]
         records, self._batch_records = self._batch_records, 0
         since = self._loop.time()
-        self._batch = []
-        self._batch_bytes = 0
         runs, self._runs = self._runs, AddRuns()
         waiters, self._waiters = self._waiters, []
         if self._failure is not None:
@@ -274,7 +283,7 @@ class Journal:
             return
         assert self._log is not None
         try:
-            position = self._log.append((data,), len(data))
+            position = self._log.append(buffers, size)
         except OSError as error:
             self._groups.append(_Group(0, runs, waiters, since, 0))
             self._on_log_failed(error)

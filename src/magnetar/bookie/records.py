@@ -12,6 +12,9 @@ from magnetar.bookie.journal_format import RecordKind
 from magnetar.bookie.ledger_index import ROW, Place
 from magnetar.wire import compiled
 
+LARGE_ENTRY_BYTES: Final = 16 * 1024
+"""An entry of this size goes to disk as a buffer of its own: copying it into its record costs more than that."""
+
 
 def journal_records(seed: int, offset: int, synced: int, entries: list[bytes]) -> bytes:
     """The records of these entries, from this offset of a journal file on."""
@@ -34,6 +37,22 @@ def log_records(seed: int, offset: int, location: int, entries: list[tuple[int, 
         rows += ROW.pack(ledger_id, entry_id, location + offset, len(entry))
         offset += len(entry) + entry_log_format.RECORD_OVERHEAD_BYTES
     return b"".join(records), bytes(rows)
+
+
+def log_buffers(
+    seed: int, offset: int, location: int, entries: list[tuple[int, int, bytes]]
+) -> tuple[list[bytes], bytes]:
+    """As `log_records`, in one buffer or in several: large entries are not copied into theirs."""
+    if len(entries[0][2]) < LARGE_ENTRY_BYTES:
+        records, rows = log_records(seed, offset, location, entries)
+        return [records], rows
+    buffers: list[bytes] = []
+    places = bytearray()
+    for ledger_id, entry_id, entry in entries:
+        buffers += entry_log_format.record_buffers(seed, offset, entry)
+        places += ROW.pack(ledger_id, entry_id, location + offset, len(entry))
+        offset += len(entry) + entry_log_format.RECORD_OVERHEAD_BYTES
+    return buffers, bytes(places)
 
 
 def log_entries(seed: int, start: int, data: bytes, ledger_id: int, places: list[Place]) -> list[bytes]:

@@ -56,7 +56,7 @@ class Cutter(ABC, Generic[Piece]):
         """A larger (or smaller) limit for pieces to come, once the two sides have agreed on one."""
         self._size_max = bytes_max - SIZE_BYTES
 
-    def _hold(self, rest: bytes) -> None:
+    def _hold(self, rest: memoryview) -> None:
         """Keep the beginning of a piece that goes on in a later chunk."""
         self._held += rest
         if len(self._held) < SIZE_BYTES:
@@ -70,9 +70,10 @@ class Cutter(ABC, Generic[Piece]):
     def _complete(self, chunk: bytes, pieces: list[Piece]) -> int:
         """Go on with the held piece from the chunk's beginning; where the next one starts, or the chunk's end."""
         start = 0
+        view = memoryview(chunk)
         while True:
             missing = self._wanted_bytes - len(self._held)
-            part = chunk[start : start + missing]
+            part = view[start : start + missing]
             start += len(part)
             self._hold(part)
             if self.fault is not None or len(part) < missing:

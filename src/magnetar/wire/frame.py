@@ -63,7 +63,7 @@ class FrameCutter(Cutter[Frame]):
         if size - start >= HEADER_BYTES and not self._is_possible(chunk, start):
             return frames
         if start < size:
-            self._hold(chunk[start:])
+            self._hold(memoryview(chunk)[start:])
         return frames
 
     def _is_possible(self, data: bytes | bytearray, start: int) -> bool:

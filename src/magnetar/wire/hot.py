@@ -220,10 +220,10 @@ class MessageEncoder:
 
 
 def decode_send(command: bytes) -> SendFields | None:
-    """The fields of a SEND of one message, or None: then protobuf must read the command.
+    """The fields of a SEND of a message or a batch, or None: then protobuf must read the command.
 
-    None says nothing about validity: batches, transactions, chunks, markers, replication and damaged bytes all come
-    here. The usual sizes are read without a loop, which is how protobuf is beaten.
+    None says nothing about validity: transactions, chunks, markers, replication and damaged bytes all come here. The
+    usual sizes are read without a loop, which is how protobuf is beaten.
     """
     try:
         if command[:3] != b"\x08\x06\x32" or command[4] != 0x08 or command[3] != len(command) - 4:
@@ -249,9 +249,21 @@ def decode_send(command: bytes) -> SendFields | None:
                 position += 2
         else:
             position += 1
-        return (producer_id, sequence_id, 1, 0) if position == len(command) else None
+        return (producer_id, sequence_id, *_batch_fields(command, position))
     except (IndexError, BadCommand):
         return None
+
+
+def _batch_fields(command: bytes, position: int) -> tuple[int, int]:
+    """How many messages, and the highest sequence id, in the rest of a SEND; BadCommand if there is anything else."""
+    messages, highest = 1, 0
+    if position < len(command) and command[position] == 0x18:
+        messages, position = _number(command, position + 1)
+    if position < len(command) and command[position] == 0x30:
+        highest, position = _number(command, position + 1)
+    if position != len(command) or not 0 < messages < 2**31:
+        raise BadCommand("more than a batch has")
+    return messages, highest
 
 
 def decode_ack(command: bytes) -> AckFields | None:

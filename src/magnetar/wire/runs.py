@@ -40,7 +40,7 @@ def cut_frames(chunk: bytes, start: int, size_max: int, frames: list[Frame]) -> 
 
 
 def read_sends(frames: list[Frame], start: int, run: list[Send]) -> tuple[int, int]:
-    """Add the SENDs of one message each, of one producer and with a checksum that fits, that begin at start.
+    """Add the SENDs of messages and batches, of one producer and with a checksum that fits, that begin at start.
 
     Returns where they end, and the producer's id. None at all means that the first must be looked at closely.
     """
@@ -53,7 +53,9 @@ def read_sends(frames: list[Frame], start: int, run: list[Send]) -> tuple[int, i
         producer_id = fields[0]
         if not _is_checked(body):
             return at, producer_id
-        run.append((fields[1], 0, 1, body))
+        _, sequence_id, messages, highest = fields
+        # One that is below the first is no range; the official broker ignores it too.
+        run.append((sequence_id, highest if highest >= sequence_id else 0, messages, body))
     return max(start, len(frames)), producer_id
 
 
@@ -80,8 +82,10 @@ def pack_entries(
 
 
 def are_plain(entries: Sequence[Sequence[object]]) -> bool:
-    """Whether `pack_entries` takes these: two buffers each, both `bytes`."""
-    return all(len(parts) == 2 and type(parts[0]) is bytes is type(parts[1]) for parts in entries)
+    """Whether `pack_entries` takes these: two buffers each, both `bytes`, in a tuple."""
+    return all(
+        type(parts) is tuple and len(parts) == 2 and type(parts[0]) is bytes is type(parts[1]) for parts in entries
+    )
 
 
 def count_intact(ledger_id: int, first: int, entries: list[bytes]) -> int:

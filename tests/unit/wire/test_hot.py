@@ -113,13 +113,14 @@ def test_sends_are_those_of_protobuf_and_the_usual_ones_are_read(
         send.highest_sequence_id = highest
     batch = api.BaseCommand(type=Type.SEND, send=send).SerializeToString()
     assert hot.encode_send(producer_id, sequence_id, num_messages, highest) == batch
-    assert hot.decode_send(batch) == ((producer_id, sequence_id, 1, 0) if batch == plain else None)
+    assert hot.decode_send(batch) == ((producer_id, sequence_id, num_messages, highest) if num_messages > 0 else None)
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"num_messages": 1},
+        {"num_messages": 0},
+        {"num_messages": -1},
         {"txnid_least_bits": 1, "txnid_most_bits": 2},
         {"is_chunk": True},
         {"marker": True},
@@ -138,8 +139,10 @@ def test_what_the_hot_decoder_reads_protobuf_reads_alike(data: bytes) -> None:
     if got is not None:
         command = api.BaseCommand.FromString(data)
         assert command.type == Type.SEND
-        assert got == (command.send.producer_id, command.send.sequence_id, 1, 0)
-        assert {field.name for field, _ in command.send.ListFields()} == {"producer_id", "sequence_id"}
+        send = command.send
+        assert got == (send.producer_id, send.sequence_id, send.num_messages, send.highest_sequence_id)
+        usual = {"producer_id", "sequence_id", "num_messages", "highest_sequence_id"}
+        assert {field.name for field, _ in send.ListFields()} <= usual
 
 
 @given(UINT64, st.integers(0, 2**32 - 1))

@@ -30,8 +30,10 @@ def twins() -> ModuleType:
     return import_module(compiled.MODULE)
 
 
-def plain_send(producer_id: int, sequence_id: int, payload: bytes) -> tuple[bytes, bytes]:
-    return hot.encode_send(producer_id, sequence_id, 1), b"".join(join(b"metadata", payload))
+def plain_send(
+    producer_id: int, sequence_id: int, payload: bytes, messages: int = 1, highest: int = 0
+) -> tuple[bytes, bytes]:
+    return hot.encode_send(producer_id, sequence_id, messages, highest), b"".join(join(b"metadata", payload))
 
 
 @st.composite
@@ -39,7 +41,8 @@ def frames(draw: st.DrawFn) -> list[tuple[bytes, bytes]]:
     """Plain SENDs of a few producers, among damaged and other ones."""
     found = []
     for _ in range(draw(st.integers(0, 8))):
-        command, body = plain_send(draw(st.sampled_from([0, 1, 300])), draw(UINT64), draw(BODIES))
+        messages, highest = draw(st.sampled_from([1, 1, 0, 2, 300, -1])), draw(st.just(0) | UINT64)
+        command, body = plain_send(draw(st.sampled_from([0, 1, 300])), draw(UINT64), draw(BODIES), messages, highest)
         match draw(st.integers(0, 9)):
             case 0:
                 at = draw(st.integers(0, len(body) - 1))
@@ -194,6 +197,8 @@ def test_compiled_messages_leave_what_is_redelivered_or_in_part_to_the_plain_one
         assert twins.frame_messages(1, -1, -1, False, [odd], 100) is None
     scattered = Stored(memoryview(b"body")[::2])
     assert twins.frame_messages(1, -1, -1, False, [(scattered, (1, 2), shape, 1, (), 0)], 100) is None
+
+
 @given(
     st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**40), st.lists(BODIES, max_size=5), st.integers(0, 4), st.data()
 )

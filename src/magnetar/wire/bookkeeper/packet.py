@@ -46,7 +46,7 @@ class PacketCutter(Cutter[bytes]):
             packets.append(chunk[start + SIZE_BYTES : until])
             start = until
         if start < size:
-            self._hold(chunk[start:])
+            self._hold(memoryview(chunk)[start:])
         return packets
 
     def _is_possible(self, data: bytes | bytearray, start: int) -> bool:
