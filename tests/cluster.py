@@ -92,6 +92,17 @@ class RoleProcess:
         return self.log_path.read_text(errors="replace")[-4000:]
 
 
+class ProxyRole(RoleProcess):
+    """`magnetar proxy` in front of the brokers that a store lists; it keeps no data."""
+
+    def __init__(self, name: str, directory: Path, metadata: str, environment: dict[str, str]) -> None:
+        ports = ["--port", str(free_port()), "--http-port", str(free_port())]
+        super().__init__(name, directory / name, "proxy", "--metadata", metadata, *ports, environment=environment)
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "magnetar.cli.main", *self._arguments, "--ready-file", str(self._ready)]
+
+
 class Cluster:
     """Some bookies and brokers over metadata of their own, or over the one that a URL names."""
 
@@ -117,6 +128,8 @@ class Cluster:
         others = [self._role(directory, f"broker-{i}", "broker") for i in range(1, brokers)]
         self.brokers = [self.broker, *others] if self.broker is not None else []
         self.service_url = ""
+        # What a test starts beside them; ends with the cluster.
+        self.others: list[RoleProcess] = []
 
     def _role(self, directory: Path, name: str, verb: str, *arguments: str) -> RoleProcess:
         ports = ["--port", str(free_port()), "--http-port", str(free_port())]
@@ -130,7 +143,7 @@ class Cluster:
         return role
 
     def processes(self) -> list[RoleProcess]:
-        return [role for role in (*self.brokers, *self.bookies, self.metadata) if role is not None]
+        return [role for role in (*self.others, *self.brokers, *self.bookies, self.metadata) if role is not None]
 
     def start(self) -> None:
         if self.metadata is not None:

@@ -169,11 +169,9 @@ ONE_COPY = {
 }
 
 
+@LONG
 @pytest.mark.feature("F-HA-01", "F-HA-05")
-@pytest.mark.parametrize("rounds", [pytest.param(0, id="owner"), pytest.param(2, id="all, twice", marks=LONG)])
-def test_brokers_restart_one_after_another_and_no_client_sees_an_error(
-    tmp_path: Path, eventually: Eventually, rounds: int
-) -> None:
+def test_brokers_restart_one_after_another_and_no_client_sees_an_error(tmp_path: Path, eventually: Eventually) -> None:
     with Cluster(tmp_path, bookies=2, brokers=2, environment=QUICK) as cluster:
         topic = f"persistent://{namespace_without_repetition(cluster, 'rolled')}/t"
         client = client_of(cluster)
@@ -181,7 +179,7 @@ def test_brokers_restart_one_after_another_and_no_client_sees_an_error(
         receiving = Receiving(client, topic)
         publishing = Calmly(client, topic)
         try:
-            for role in cluster.brokers * rounds or [owner_of(cluster, topic)]:
+            for role in cluster.brokers * 2:
                 until_more(publishing, 100, eventually)
                 assert role.stop() == 0
                 until_more(publishing, 100, eventually)
