@@ -214,6 +214,7 @@ def is_gone(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+@pytest.mark.feature("B-36")
 def test_a_namespace_is_cleared_and_unsubscribed_as_a_whole(http: httpx.Client, standalone: StandaloneProcess) -> None:
     assert http.put("/admin/v2/namespaces/public/cleared").status_code == 204
     root = "/admin/v2/persistent/public/cleared"
@@ -238,3 +239,41 @@ def test_a_namespace_is_cleared_and_unsubscribed_as_a_whole(http: httpx.Client, 
     assert backlogs() == {"a": [3], "b": [3]}
     assert http.post(f"{namespace}/clearBacklog").status_code == 204
     assert backlogs() == {"a": [0], "b": [0]}
+
+
+@pytest.mark.feature("B-36")
+def test_a_subscription_is_marked_as_replicated_and_stays_so(http: httpx.Client) -> None:
+    path = "/admin/v2/persistent/public/default/marked"
+    assert http.put(f"{path}/partitions", json=2).status_code == 204
+    status = f"{path}/subscription/s/replicatedSubscriptionStatus"
+    assert http.get(status).status_code == 404
+    assert http.put(f"{path}/subscription/s").status_code == 204
+    names = [f"persistent://public/default/marked-partition-{index}" for index in range(2)]
+    assert http.get(status).json() == dict.fromkeys(names, False)
+    assert http.post(status, json="yes").status_code == 400
+    assert http.post(status, json=True).status_code == 204
+    # Loaded again, from what is stored.
+    assert http.put(f"{path}/unload").status_code == 204
+    assert http.get(status).json() == dict.fromkeys(names, True)
+    stats = http.get(f"{path}-partition-1/stats").json()["subscriptions"]["s"]
+    assert (stats["isReplicated"], stats["replicated"]) == (True, True)
+    assert http.post(status, json=False).status_code == 204
+    assert http.get(status).json() == dict.fromkeys(names, False)
+    made = f"{path}-partition-0/subscription/from-the-start"
+    assert http.put(f"{made}?replicated=true").status_code == 204
+    assert http.get(f"{made}/replicatedSubscriptionStatus").json() == {names[0]: True}
+
+
+def test_resource_quotas_of_bundles(http: httpx.Client) -> None:
+    root = "/admin/v2/resource-quotas"
+    bundle = f"{root}/public/default/0x00000000_0xffffffff"
+    usual = http.get(root).json()
+    assert (usual["msgRateIn"], usual["dynamic"]) == (40.0, True)
+    assert http.get(bundle).json() == usual
+    assert http.post(bundle, json={"msgRateIn": 7, "dynamic": False}).status_code == 204
+    assert http.get(bundle).json() == {**usual, "msgRateIn": 7, "dynamic": False}
+    assert http.delete(bundle).status_code == 204
+    assert http.get(bundle).json() == usual
+    for wrong in ({"speed": 1}, {"memory": -1}, {"memory": "much"}, {"dynamic": 1}, []):
+        assert http.post(root, json=wrong).status_code == 400
+    assert http.get(f"{root}/public/default/0x00000000_0x00000001").status_code >= 400

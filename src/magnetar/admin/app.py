@@ -32,6 +32,7 @@ from magnetar.admin import (
     partitions,
     permissions,
     resource_groups,
+    resource_quotas,
     schemas,
     stats,
     subscriptions,
@@ -88,6 +89,7 @@ ROUTERS = (
     broker_stats.router,
     bookies.router,
     resource_groups.router,
+    resource_quotas.router,
     schemas.router,
     transactions.router,
 )

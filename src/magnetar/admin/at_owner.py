@@ -64,6 +64,8 @@ OWNED: Final = frozenset(
         ("POST", _SUBSCRIPTION + "/analyzeBacklog"),
         ("GET", _SUBSCRIPTION + "/properties"),
         ("PUT", _SUBSCRIPTION + "/properties"),
+        ("GET", _SUBSCRIPTION + "/replicatedSubscriptionStatus"),
+        ("POST", _SUBSCRIPTION + "/replicatedSubscriptionStatus"),
         ("GET", _SUBSCRIPTION + "/position/{number}"),
     }
 )
@@ -85,6 +87,8 @@ SCATTERED: Final[Mapping[tuple[str, str], str | None]] = {
     ("POST", _SUBSCRIPTION + "/skip_all"): None,
     ("POST", _SUBSCRIPTION + "/expireMessages/{seconds}"): None,
     ("POST", _SUBSCRIPTION + "/resetcursor/{moment}"): None,
+    ("GET", _SUBSCRIPTION + "/replicatedSubscriptionStatus"): None,
+    ("POST", _SUBSCRIPTION + "/replicatedSubscriptionStatus"): None,
 }
 
 
@@ -219,6 +223,8 @@ async def _together(
         return answered({str(answer.partition): answer.value for answer in answers})
     if all(isinstance(value, list) for value in values.values()):
         return answered(list(dict.fromkeys(each for value in values.values() for each in value)))
+    if all(isinstance(value, dict) for value in values.values()):
+        return answered({name: each for value in values.values() for name, each in value.items()})
     return done()
 
 

@@ -53,6 +53,7 @@ ROUTE_RULES: Final[Mapping[tuple[str, str], Need]] = dict(
             _TOPIC + "/lastMessageId",
             _SUBSCRIPTION + "/explain",
             _SUBSCRIPTION + "/properties",
+            _SUBSCRIPTION + "/replicatedSubscriptionStatus",
             _SUBSCRIPTION + "/position/{number}",
         ),
         *_writes(
@@ -67,6 +68,7 @@ ROUTE_RULES: Final[Mapping[tuple[str, str], Need]] = dict(
             _SUBSCRIPTION + "/resetcursor",
             _SUBSCRIPTION + "/analyzeBacklog",
             _SUBSCRIPTION + "/properties",
+            _SUBSCRIPTION + "/replicatedSubscriptionStatus",
             _TOPIC + "/all_subscription/expireMessages/{seconds}",
         ),
         *_writes(
@@ -104,7 +106,7 @@ def need_of(method: str, path: str, policy: str = "") -> Need:
     listed = ROUTE_RULES.get((method, path))
     if listed is not None:
         return listed
-    if path.startswith("/admin/v2/tenants"):
+    if path.startswith(("/admin/v2/tenants", "/admin/v2/resource-quotas")):
         return Need.SUPER_USER
     if path == _NAMESPACE + "/{policy}" and method != "GET" and policy in SUPER_USER_POLICIES:
         return Need.SUPER_USER

@@ -16,7 +16,9 @@ from magnetar.admin.partitions import TOPIC, require_namespace
 from magnetar.admin.parts import AdminParts, Parts, Topic
 from magnetar.admin.skipping import expire_before, expire_through, skip, skip_all
 from magnetar.admin.topic_loading import parts_of, served_topic, stored_topic, subscription_of
+from magnetar.admin.topic_stats import REPLICATED
 from magnetar.ids import EARLIEST, LATEST, Position
+from magnetar.managed_ledger.cursor import Cursor
 from magnetar.names import TopicName
 
 router = APIRouter(tags=["subscriptions"])
@@ -38,7 +40,7 @@ async def list_subscriptions(parts: Parts, topic: Topic) -> Response:
 
 
 @router.put(SUBSCRIPTION)
-async def create(parts: Parts, topic: Topic, subscription: str, body: Body) -> Response:
+async def create(parts: Parts, topic: Topic, subscription: str, body: Body, replicated: bool = False) -> Response:
     """At the end of the topic unless the body says where."""
     name = decoded_subscription(subscription)
     position, properties = place_of(body)
@@ -49,7 +51,9 @@ async def create(parts: Parts, topic: Topic, subscription: str, body: Body) -> R
     made = 0
     async for each in parts_of(parts, topic):
         if name not in each.subscriptions:
-            await each.open_subscription(name, initial=position, properties=properties)
+            opened = await each.open_subscription(name, initial=position, properties=properties)
+            if replicated:
+                await _mark_replicated(opened.cursor, True)
             made += 1
     if not made:
         raise AdminRefused(409, "Subscription already exists for topic")
@@ -167,7 +171,32 @@ async def set_properties(parts: Parts, topic: Topic, subscription: str, body: Bo
     return done()
 
 
+@router.get(SUBSCRIPTION + "/replicatedSubscriptionStatus")
+async def is_replicated(parts: Parts, topic: Topic, subscription: str) -> Response:
+    """By topic, for a partitioned one by partition."""
+    found = {}
+    async for each in parts_of(parts, topic):
+        cursor = subscription_of(each, decoded_subscription(subscription)).cursor
+        found[str(each.name)] = cursor.properties.get(REPLICATED) == 1
+    return answered(found)
+
+
+@router.post(SUBSCRIPTION + "/replicatedSubscriptionStatus")
+async def set_replicated(parts: Parts, topic: Topic, subscription: str, body: Body) -> Response:
+    """A mark that is kept with the position, where Pulsar's brokers find it too."""
+    if not isinstance(body, bool):
+        raise AdminRefused(400, "The body should be true or false")
+    async for each in parts_of(parts, topic):
+        await _mark_replicated(subscription_of(each, decoded_subscription(subscription)).cursor, body)
+    return done()
+
+
 # --- inside -------------------------------------------------------------------------------------
+
+
+async def _mark_replicated(cursor: Cursor, replicated: bool) -> None:
+    others = {name: value for name, value in cursor.properties.items() if name != REPLICATED}
+    await cursor.set_properties({**others, REPLICATED: 1} if replicated else others)
 
 
 def place_of(body: Any) -> tuple[Position, dict[str, str]]:

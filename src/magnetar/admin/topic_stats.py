@@ -14,6 +14,7 @@ from magnetar.admin.metric_tables import DELAYED_BYTES
 from magnetar.admin.rates import Rates
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
+from magnetar.broker.dispatch.single_active import SingleActiveDispatcher
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.producer import Producer
 from magnetar.broker.served import ServedTopic
@@ -74,6 +75,8 @@ _SUMMED_OF_SUBSCRIPTIONS: Final = (
     "nonContiguousDeletedMessagesRangesSerializedSize",
     "delayedMessageIndexSizeInBytes",
 )
+# Kept with a cursor's position: the subscription is to be the same in other clusters.
+REPLICATED: Final = "pulsar.replicated.subscription"
 # What one hole of a saved cursor takes on disk, about.
 _RANGE_BYTES: Final = 32
 # By what the name of a limit of dispatch starts with.
@@ -154,6 +157,7 @@ def subscription_stats(
     consumers = list(subscription.consumers)
     backlog = subscription.cursor.backlog_entries()
     delayed = len(stored.pump.delayed) if stored else 0
+    replicated = bool(stored and stored.cursor.properties.get(REPLICATED) == 1)
     return {
         "msgRateOut": rate.messages_per_s,
         "msgThroughputOut": rate.bytes_per_s,
@@ -180,8 +184,9 @@ def subscription_stats(
         "lastAckedTimestamp": _latest(consumers, "acked_ms"),
         "lastMarkDeleteAdvancedTimestamp": stored.mark_moved_ms if stored else 0,
         "consumers": consumers_shown,
+        **_active(subscription),
         "isDurable": bool(stored and stored.cursor.is_durable),
-        "isReplicated": False,
+        "isReplicated": replicated,
         "allowOutOfOrderDelivery": subscription.key_sharing.allow_out_of_order,
         "consumersAfterMarkDeletePosition": {},
         "nonContiguousDeletedMessagesRanges": stored.cursor.state.acked.run_count() if stored else 0,
@@ -191,8 +196,15 @@ def subscription_stats(
         **_filtered(stored),
         **_throttled(stored),
         "durable": bool(stored and stored.cursor.is_durable),
-        "replicated": False,
+        "replicated": replicated,
     }
+
+
+def _active(subscription: Subscription | NonPersistentSubscription) -> dict[str, str]:
+    """Of an Exclusive or Failover subscription that has one."""
+    dispatcher = subscription.dispatcher
+    active = dispatcher.active if isinstance(dispatcher, SingleActiveDispatcher) else None
+    return {} if active is None else {"activeConsumerName": active.name}
 
 
 def consumer_stats(consumer: Consumer, rates: Rates) -> dict[str, Any]:
