@@ -30,6 +30,11 @@ class RoleProcess:
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def port(self) -> int:
+        """The one that it was told to listen on."""
+        return int(self._arguments[self._arguments.index("--port") + 1])
+
     def command(self) -> list[str]:
         data = ["--data-dir", str(self.data_directory), "--ready-file", str(self._ready)]
         return [sys.executable, "-m", "magnetar.cli.main", *self._arguments, *data]
@@ -115,11 +120,12 @@ class Cluster:
         environment: dict[str, str] | None = None,
         broker: bool = True,
         brokers: int = 1,
+        metadata_host: str = "127.0.0.1",
     ) -> None:
         self._directory = directory
         self._environment = environment or {}
         self.metadata: RoleProcess | None = None
-        self.metadata_url = metadata or f"remote:127.0.0.1:{free_port()}"
+        self.metadata_url = metadata or f"remote:{metadata_host}:{free_port()}"
         if metadata is None:
             port = self.metadata_url.rpartition(":")[2]
             self.metadata = RoleProcess("metadata", directory / "metadata", "metadata", "serve", "--port", port)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP relay on loopback that can be cut and mended: a network between two processes of one machine."""
+"""A TCP relay on loopback that can be cut, slowed and mended: a network between two processes of one machine."""
 
 import contextlib
 import socket
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
@@ -13,9 +14,11 @@ _CHUNK_BYTES = 65_536
 class Relay:
     """Carries every connection to `port` on to `target_port`. Cut, it ends those it has and refuses new ones."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, *, host: str = "127.0.0.1", port: int = 0) -> None:
         self._target = ("127.0.0.1", target_port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((host, port))
+        # How long each piece waits on its way.
+        self.delay_s = 0.0
         self.port: int = self._listener.getsockname()[1]
         self._guard = threading.Lock()
         self._is_cut = False
@@ -52,10 +55,19 @@ class Relay:
                 if not self._is_cut:
                     self._ends += (near, far)
                     for source, target in ((near, far), (far, near)):
-                        threading.Thread(target=_carry, args=(source, target), daemon=True).start()
+                        threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
                     continue
             near.close()
             far.close()
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(_CHUNK_BYTES):
+                if self.delay_s:
+                    time.sleep(self.delay_s)
+                target.sendall(data)
+        _end(source)
+        _end(target)
 
     def __enter__(self) -> Self:
         return self
@@ -64,14 +76,6 @@ class Relay:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _carry(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(_CHUNK_BYTES):
-            target.sendall(data)
-    _end(source)
-    _end(target)
 
 
 def _end(end: socket.socket) -> None:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 
@@ -21,9 +21,10 @@ from magnetar.blocking import Client as OwnClient
 from magnetar.runtime.chance import fresh_seed
 from tests.cluster import Cluster
 from tests.faults.soak_checks import violations
-from tests.faults.soak_faults import Faults
+from tests.faults.soak_faults import Faults, Links
 from tests.faults.soak_load import TOPIC, History, OfficialProducer, OwnProducer, Worker, consumers, official_client
 from tests.faults.test_kill_9 import read_everything
+from tests.faults.zookeeper_ensemble import ZooKeeperEnsemble
 
 _ENVIRONMENT = {
     "managedLedgerDefaultEnsembleSize": "3",
@@ -48,6 +49,8 @@ class Soak:
         self._random = random
         self._minutes = minutes
         self._history = History()
+        # By kind of fault: the longest time without a receipt.
+        self._pauses_s: dict[str, float] = {}
         self._official = official_client(cluster.service_url)
         self._own = OwnClient(cluster.service_url, operation_timeout_seconds=120)
         self._consumers: list[Worker] = [*consumers(self._official, self._own, self._history)]
@@ -67,7 +70,9 @@ class Soak:
                 minute += 1
                 self._say_minute(minute)
             time.sleep(self._random.uniform(0.5, 4.0))
-            self._faults.step()
+            self._history.take_pause_s()
+            kind = self._faults.step()
+            self._pauses_s[kind] = max(self._pauses_s.get(kind, 0.0), self._until_receipts())
         for worker in self._producers:
             worker.stopping.set()
         for worker in self._producers:
@@ -81,6 +86,14 @@ class Soak:
         self._own.close()
         self._say_table(found, broken)
         return 1 if broken else 0
+
+    def _until_receipts(self) -> float:
+        """How long nobody got a receipt because of the fault that is over now."""
+        _, before, _ = self._history.counts()
+        until = time.monotonic() + _CALM_S
+        while self._history.counts()[1] == before and time.monotonic() < until:
+            time.sleep(0.01)
+        return self._history.take_pause_s()
 
     def _drain(self) -> None:
         """Until every subscription has got all that was acknowledged, or patience ends."""
@@ -110,7 +123,9 @@ class Soak:
         for subscription, each in sorted(self._history.taken.items()):
             again = len(each) - len({one.name for one in each})
             rows.append((f"  {subscription}: taken, of these again", f"{len(each)}, {again}"))  # type: ignore[arg-type]
-        rows += [(f"fault: {kind}", count) for kind, count in sorted(self._faults.struck.items())]
+        for kind, count in sorted(self._faults.struck.items()):
+            pause = f", no receipt for {self._pauses_s[kind]:.1f} s" if kind in self._pauses_s else ""
+            rows.append((f"fault: {kind}", f"{count}{pause}"))  # type: ignore[arg-type]
         rows += [("promises broken", len(broken))]
         width = max(len(name) for name, _ in rows)
         for name, value in rows:
@@ -147,17 +162,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=fresh_seed() % 10**6)
+    parser.add_argument("--links", action="store_true", help="cut and slow links, too")
+    parser.add_argument(
+        "--zookeeper", action="store_true", help="metadata on three ZooKeeper servers, which restart, too"
+    )
     parser.add_argument("--metadata", help="the URL of a metadata store that is not to be struck, such as zk:host:port")
     options = parser.parse_args(arguments)
     random = Random(options.seed)
     _say(f"soak of {options.minutes:g} minutes, seed {options.seed}")
-    with tempfile.TemporaryDirectory(prefix="magnetar-soak-") as name:
+    with tempfile.TemporaryDirectory(prefix="magnetar-soak-") as name, ExitStack() as opened:
         directory = Path(name)
-        with (
-            _small_disk(directory / "bookie-0" / "data") as small,
-            Cluster(directory, bookies=4, metadata=options.metadata, environment=_ENVIRONMENT) as cluster,
-        ):
-            return Soak(cluster, Faults(cluster, random, small_disk=small), random, options.minutes).run()
+        ensemble = opened.enter_context(ZooKeeperEnsemble(directory / "zookeeper")) if options.zookeeper else None
+        small = opened.enter_context(_small_disk(directory / "bookie-0" / "data"))
+        host = Links.HOST if options.links else "127.0.0.1"
+        metadata = options.metadata if ensemble is None else f"{ensemble.url}/soak"
+        environment = {**_ENVIRONMENT, "advertisedAddress": host}
+        cluster = Cluster(directory, bookies=4, metadata=metadata, environment=environment, metadata_host=host)
+        links = Links(cluster) if options.links else None
+        if links is not None:
+            opened.callback(links.close)
+        opened.enter_context(cluster)
+        faults = Faults(cluster, random, small_disk=small, links=links, ensemble=ensemble)
+        return Soak(cluster, faults, random, options.minutes).run()
 
 
 if __name__ == "__main__":

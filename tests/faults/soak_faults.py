@@ -5,10 +5,13 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from tests.cluster import Cluster, RoleProcess
+from tests.faults.zookeeper_ensemble import ZooKeeperEnsemble
+from tests.relay import Relay
 
 _FILL_BYTES = 1 << 16
 
@@ -16,7 +19,15 @@ _FILL_BYTES = 1 << 16
 class Faults:
     """`step` injects one fault, holds it, ends it, and leaves every process running."""
 
-    def __init__(self, cluster: Cluster, random: Random, *, small_disk: Path | None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        random: Random,
+        *,
+        small_disk: Path | None,
+        links: "Links | None" = None,
+        ensemble: ZooKeeperEnsemble | None = None,
+    ) -> None:
         self._cluster = cluster
         self._random = random
         self._small_disk = small_disk
@@ -39,6 +50,15 @@ class Faults:
             self._weights.append(2)
         if small_disk is not None:
             self._kinds["full disk"] = self._fill
+            self._weights.append(2)
+
+        if links is not None:
+            for to in (to for to, relays in links.relays.items() if relays):
+                self._kinds[f"cut link to {to}"] = partial(self._cut, links, to)
+                self._kinds[f"slow link to {to}"] = partial(self._slow, links, to)
+                self._weights += [2, 2]
+        if ensemble is not None:
+            self._kinds["restart of a ZooKeeper server"] = lambda: self._random.choice(ensemble.servers).restart()
             self._weights.append(2)
 
     def step(self) -> str:
@@ -81,6 +101,22 @@ class Faults:
         finally:
             role.signal(signal.SIGCONT)
 
+    def _cut(self, links: "Links", to: str) -> None:
+        relay = self._random.choice(links.relays[to])
+        relay.cut()
+        try:
+            self._quit.wait(self._random.uniform(0.5, 8.0))
+        finally:
+            relay.mend()
+
+    def _slow(self, links: "Links", to: str) -> None:
+        relay = self._random.choice(links.relays[to])
+        relay.delay_s = self._random.uniform(0.02, 0.3)
+        try:
+            self._quit.wait(self._random.uniform(1.0, 8.0))
+        finally:
+            relay.delay_s = 0.0
+
     def _restart_bookies(self) -> None:
         for bookie in self._cluster.bookies:
             bookie.stop()
@@ -98,3 +134,22 @@ class Faults:
             self._quit.wait(self._random.uniform(1.0, 6.0))
         finally:
             filler.unlink(missing_ok=True)
+
+
+class Links:
+    """The network of a cluster: whoever talks to a server does so through a relay at another address of loopback.
+
+    Servers listen on 127.0.0.1 and say that they are at `HOST`, on the same ports.
+    """
+
+    HOST = "127.0.0.2"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.relays: dict[str, list[Relay]] = {"bookie": [], "broker": [], "metadata": []}
+        for role in cluster.processes():
+            kind = "metadata" if role is cluster.metadata else "broker" if role in cluster.brokers else "bookie"
+            self.relays[kind].append(Relay(role.port, host=self.HOST, port=role.port))
+
+    def close(self) -> None:
+        for relay in (each for relays in self.relays.values() for each in relays):
+            relay.close()

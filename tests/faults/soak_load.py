@@ -6,6 +6,7 @@ Everything that was sent, acknowledged or received is written down here and nowh
 
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
@@ -41,6 +42,22 @@ class History:
         self.acknowledged: dict[str, None] = {}
         self.taken: dict[str, list[Taken]] = defaultdict(list)
         self.errors: dict[str, int] = defaultdict(int)
+        self._last_receipt_s = time.monotonic()
+        self._longest_pause_s = 0.0
+
+    def acknowledge(self, name: str) -> None:
+        now_s = time.monotonic()
+        with self.lock:
+            self.acknowledged[name] = None
+            self._longest_pause_s = max(self._longest_pause_s, now_s - self._last_receipt_s)
+            self._last_receipt_s = now_s
+
+    def take_pause_s(self) -> float:
+        """The longest time without any receipt since this was last asked; one that has not ended yet counts."""
+        with self.lock:
+            longest = max(self._longest_pause_s, time.monotonic() - self._last_receipt_s)
+            self._longest_pause_s = 0.0
+            return longest
 
     def counts(self) -> tuple[int, int, int]:
         with self.lock:
@@ -103,10 +120,10 @@ class OfficialProducer(Worker):
 
     def _told(self, name: str) -> Callable[[pulsar.Result, Any], None]:
         def on_receipt(result: pulsar.Result, message_id: Any) -> None:
-            with self._history.lock:
-                if result == pulsar.Result.Ok:
-                    self._history.acknowledged[name] = None
-                else:
+            if result == pulsar.Result.Ok:
+                self._history.acknowledge(name)
+            else:
+                with self._history.lock:
                     self._history.errors[f"{self.name}: {result}"] += 1
 
         return on_receipt
@@ -127,8 +144,7 @@ class OwnProducer(Worker):
             name = f"{self.name}:{len(sent)}"
             sent.append(name)
             self._producer.send(name.encode(), partition_key=key_of(name))
-            with self._history.lock:
-                self._history.acknowledged[name] = None
+            self._history.acknowledge(name)
 
 
 class Consumer(Worker):
