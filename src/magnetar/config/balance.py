@@ -55,7 +55,8 @@ class BalanceSettings:
     bandwidth_out_weight: float = 1.0
     # Less than this is not worth a move, in bytes a second.
     move_bytes_min: float = 10.0 * 1024 * 1024
-    lower_boundary: bool = False
+    # A broker far below the average gets a part of what the busiest has; upstream leaves that off.
+    lower_boundary: bool = True
     uniform_rate_percent: int = 50
     uniform_throughput_factor: float = 4.0
     uniform_move_share_max: float = 0.2

@@ -26,7 +26,7 @@ def settled(shedding: str) -> dict[str, float]:
         name: {f"public/{name[0]}/{number:02}": BUNDLE for number in range(count)} for name, count in STARTS.items()
     }
     memory = ShedderMemory()
-    options = BalanceSettings(shedding=shedding, history_share=0.0, move_bytes_min=0.0, lower_boundary=True)
+    options = BalanceSettings(shedding=shedding)
     for _ in range(ROUNDS):
         known = brokers(*(broker(name[0], usage(name, bundles), bundles) for name, bundles in held.items()))
         found = find_moves(known, options, memory)
