@@ -32,6 +32,7 @@ from tests.brokers import (
 from tests.cluster import Cluster, RoleProcess
 from tests.conformance.raw_client import RawClient
 from tests.conftest import Eventually
+from tests.faults.test_kill_9 import Publishing
 
 
 @pytest.fixture(scope="module")
@@ -326,6 +327,22 @@ def test_a_setting_changes_on_every_broker_without_a_restart(cluster: Cluster, e
     done(cluster.brokers[1], "DELETE", f"/admin/v2/brokers/configuration/{key}")
     for role in cluster.brokers:
         eventually(lambda role=role: done(role, "GET", "/admin/v2/brokers/configuration/runtime")[key] == "True")
+
+
+@pytest.mark.feature("F-MD-21")
+def test_administration_is_served_while_data_floods_in(cluster: Cluster) -> None:
+    topic = f"persistent://{make_namespace(cluster, 'flooded', bundles=1)}/t"
+    client = client_of(cluster)
+    flood = Publishing(client, topic)
+    try:
+        owner, before = owner_of(cluster, topic), len(flood.acknowledged)
+        for _ in range(20):
+            assert done(owner, "GET", f"/admin/v2/{topic.replace('://', '/')}/stats")["publishers"]
+            assert done(owner, "GET", "/admin/v2/brokers/leaderBroker")["brokerId"]
+        assert len(flood.acknowledged) > before
+    finally:
+        flood.finish()
+        client.close()
 
 
 @pytest.mark.feature("F-ISO-04")
