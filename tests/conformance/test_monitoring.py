@@ -26,6 +26,8 @@ SETTINGS = {
     "exposeProducerLevelMetricsInPrometheus": "true",
 }
 Eventually = Callable[[Callable[[], bool]], None]
+FIRST = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+SECOND = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,23 @@ def test_rates_and_times_of_a_topic_are_measured(
     assert subscription["lastMarkDeleteAdvancedTimestamp"] == subscription["lastAckedTimestamp"]
     assert subscription["bytesOutCounter"] == stats["bytesInCounter"] > 100
     assert stats["averageMsgSize"] > 100
+
+
+@pytest.mark.feature("F-PROD-23")
+def test_messages_in_chunks_have_a_rate_of_their_own(
+    http: httpx.Client, client: pulsar.Client, eventually: Eventually
+) -> None:
+    topic, path = TOPIC + "-chunks", PATH + "-chunks"
+    producer = client.create_producer(topic, chunking_enabled=True)
+    producer.send(b"small")
+    assert http.get(f"{path}/stats").json()["msgChunkPublished"] is False
+
+    def is_measured() -> bool:
+        producer.send(b"x" * 6 * 1024 * 1024)
+        stats: Any = http.get(f"{path}/stats").json()
+        return bool(stats["msgChunkPublished"]) and stats["publishers"][0]["chunkedMessageRate"] > 0
+
+    eventually(is_measured)
 
 
 @pytest.mark.feature("F-MET-01", "F-MET-02")
@@ -195,6 +214,31 @@ def test_a_spike_is_in_the_next_scrape(http: httpx.Client, client: pulsar.Client
     assert value(http.get("/metrics").text, "pulsar_subscription_back_log", where) == 50
     consumer.unsubscribe()
     assert value(http.get("/metrics").text, "pulsar_msg_backlog", where) == 0
+
+
+def test_what_is_asked_beside_messages_is_counted(http: httpx.Client, client: pulsar.Client) -> None:
+    topic = "persistent://public/default/counted-requests"
+
+    def numbers() -> dict[str, float]:
+        text = http.get("/metrics").text
+        names = ("pulsar_broker_lookup_count", "pulsar_broker_lookup_answers", "pulsar_topic_load_times_count")
+        return {name: value(text, name) for name in names}
+
+    before = numbers()
+    schema = pulsar.schema.AvroSchema(None, schema_definition=FIRST)
+    client.create_producer(topic, schema=schema).close()
+    after = numbers()
+    assert {name: after[name] - before[name] for name in after} == dict.fromkeys(after, 1)
+    with pytest.raises(pulsar.IncompatibleSchema):
+        client.create_producer(topic, schema=pulsar.schema.AvroSchema(None, schema_definition=SECOND))
+    text = http.get("/metrics").text
+    of_namespace = 'namespace="public/default"'
+    assert value(text, "pulsar_schema_put_ops_latency_count", of_namespace) >= 1
+    assert value(text, "pulsar_schema_put_ops_failed", of_namespace) >= 1
+    assert value(text, "pulsar_schema_incompatible", of_namespace) >= 1
+    assert value(text, "pulsar_schema_compatible", of_namespace) >= 1
+    assert value(text, "pulsar_topic_load_time_mean_ms") > 0
+    assert value(text, "pulsar_broker_lookup_pending_requests") == 0
 
 
 def test_names_of_pulsar_that_apply_are_exported(http: httpx.Client) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import magnetar
 from magnetar.admin.metric_text import escaped
 from magnetar.admin.parts import AdminParts
+from magnetar.admin.request_metrics import request_lines
 
 _RESOURCES: Final = (
     "pulsar_lb_cpu_usage",
@@ -31,6 +32,8 @@ def own_lines(parts: AdminParts) -> Iterator[str]:
     yield from _caches(parts, label)
     yield from _memory(parts, label)
     yield from _load(parts, label)
+    yield from request_lines(parts, label)
+    yield from _transactions(parts, label)
 
 
 def _connections(parts: AdminParts, label: str) -> Iterator[str]:
@@ -90,3 +93,20 @@ def _load(parts: AdminParts, label: str) -> Iterator[str]:
     for name, resource in zip(_RESOURCES, parts.usage.resources, strict=True):
         yield f"# TYPE {name} gauge"
         yield f"{name}{{{whose}}} {100.0 * resource.usage / resource.limit if resource.limit else 0.0!r}"
+
+
+def _transactions(parts: AdminParts, label: str) -> Iterator[str]:
+    """Of the coordinators that are open here: how many transactions are not ended, and how old the oldest is."""
+    now_ms = parts.clock.now_ms()
+    started = {
+        coordinator.state.coordinator_id: [each.started_ms for each in coordinator.state.transactions()]
+        for coordinator in parts.broker.transactions.coordinators()
+    }
+    for name, value_of in (
+        ("pulsar_txn_active_count", len),
+        ("magnetar_txn_oldest_seconds", lambda times: (now_ms - min(times, default=now_ms)) / 1000),
+    ):
+        if started:
+            yield f"# TYPE {name} gauge"
+        for coordinator_id, times in started.items():
+            yield f'{name}{{{label},coordinator_id="{coordinator_id}"}} {value_of(times)!r}'

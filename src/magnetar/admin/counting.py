@@ -18,6 +18,8 @@ async def counted_in(parts: AdminParts) -> list[Counted]:
     cache = parts.broker.topics.managed_ledgers.cache
     # The entry cache counts too: hits as messages, misses as what was dropped.
     counted = [Counted(cache, cache.hits, cache.evicted_bytes, dropped=cache.misses)]
+    loads = parts.broker.topics.loads
+    counted.append(Counted(loads, loads.took_ms.count, 0))
     topics: list[ServedTopic] = [*parts.broker.topics.loaded(), *parts.broker.topics.in_memory()]
     async for topic in sliced(topics, _TOPICS_PER_SLICE):
         counted.append(Counted(topic, topic.messages_in, topic.bytes_in))

@@ -28,7 +28,7 @@ async def lookup(
     policies = await parts.records.read(topic.namespace.policies_path)
     if policies is None:
         raise AdminRefused(404, "Namespace not found")
-    owner, is_redirect, next_authoritative = await parts.broker.ownership.locate(
+    owner, is_redirect, next_authoritative = await parts.broker.look_up(
         topic, authoritative=authoritative, listener=listener
     )
     if is_redirect:

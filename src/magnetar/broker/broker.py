@@ -10,6 +10,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from magnetar.broker.as_client import AsClient
 from magnetar.broker.auth.guard import Guard
@@ -21,7 +22,7 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.bundle_ranges import BundleRanges
 from magnetar.broker.ownership.bundles import Bundle
 from magnetar.broker.ownership.cluster import Cluster, Clustering
-from magnetar.broker.ownership.owner import Owner, parse_listeners
+from magnetar.broker.ownership.owner import Located, Owner, parse_listeners
 from magnetar.broker.ownership.ownership import Ownership, SoleOwnership
 from magnetar.broker.ownership.splitting import TopicPlace
 from magnetar.broker.peer_requests import PeerRequests
@@ -33,6 +34,7 @@ from magnetar.broker.session.produce import on_sends
 from magnetar.broker.session.session import Session
 from magnetar.broker.session.table import SERVED
 from magnetar.broker.session.withdrawals import Withdrawals
+from magnetar.broker.timed import Timed
 from magnetar.broker.topic_counts import places_of, topic_counts
 from magnetar.broker.topic_list import ListMode
 from magnetar.broker.topics import Topics
@@ -51,6 +53,13 @@ from magnetar.runtime.tasks import Tasks
 _CLOSED_AT_ONCE = 64
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LookupCounts:
+    timed: Timed
+    answers: int = 0
+    redirects: int = 0
 
 
 class Broker:
@@ -95,6 +104,7 @@ class Broker:
             self._share(self.cluster)
         # How to end the process in order, for whoever may ask for it; None inside of somebody else's.
         self.stop_process: Callable[[str], None] | None = None
+        self.lookups = LookupCounts(Timed(asyncio.get_running_loop().time))
         self.connections_opened = 0
         self.connections_refused = 0
         self.publish_budget = PublishBudget(settings.process_publish_bytes_max)
@@ -169,6 +179,16 @@ class Broker:
         await self._tasks.close()
         await self.guard.close()
         await self.as_client.close()
+
+    async def look_up(self, topic: TopicName, *, authoritative: bool, listener: str) -> Located:
+        """Where a client finds a topic; counted."""
+        with self.lookups.timed.one():
+            located = await self.ownership.locate(topic, authoritative=authoritative, listener=listener)
+        if located.is_redirect:
+            self.lookups.redirects += 1
+        else:
+            self.lookups.answers += 1
+        return located
 
     def new_producer_name(self) -> str:
         self._names_made += 1

@@ -169,6 +169,10 @@ class Connection(asyncio.Protocol):
         self._hold = self._loop.call_later(seconds, self._release)
         self._adjust_reading()
 
+    @property
+    def is_held_back(self) -> bool:
+        return self._hold is not None
+
     async def until_writable(self) -> None:
         """Wait until the client has read most of what it was sent; before an answer that may be large."""
         self._flush()

@@ -20,6 +20,7 @@ from magnetar.config.broker import BrokerSettings
 from magnetar.errors import MagnetarError, OwnerClosed, TooManyRequests
 from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.clock import WallClock
+from magnetar.runtime.metrics import Histogram
 from magnetar.runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,9 @@ class PolicyUpkeep:
         self._changed: dict[TopicName, None] = {}
         self._is_applying = False
         self._applied = asyncio.Event()
+        self._now_s = asyncio.get_running_loop().time
+        # How long it took to look at the backlog of one topic.
+        self.quota_check_s = Histogram()
         self._end_listening = policies.on_changed(self._on_changed)
 
     def start(self) -> None:
@@ -63,7 +67,7 @@ class PolicyUpkeep:
         rounds.append(("compaction", settings.compaction_check_interval_s, self._compact_when_due))
         if settings.backlog_quota_check_enabled:
             interval_s = settings.backlog_quota_check_interval_s
-            rounds.append(("backlog quotas", interval_s, lambda topic: enforce_quotas(topic, now_ms())))
+            rounds.append(("backlog quotas", interval_s, self._enforce_quotas))
         for name, interval_s, step in rounds:
             self._tasks.start(self._every(interval_s, name, step), f"policies: {name}")
 
@@ -91,6 +95,11 @@ class PolicyUpkeep:
         while True:
             await self._clock.pause(interval_s)
             await self.run(name, step)
+
+    async def _enforce_quotas(self, topic: Topic) -> None:
+        started_s = self._now_s()
+        await enforce_quotas(topic, self._clock.now_ms())
+        self.quota_check_s.observe(self._now_s() - started_s)
 
     @staticmethod
     async def _compact_when_due(topic: Topic) -> None:

@@ -25,6 +25,7 @@ from magnetar.broker.resource_groups import ResourceGroups
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.shadow_topic import ShadowTopic, shadow_source
 from magnetar.broker.sheltered import sheltered
+from magnetar.broker.timed import Timed
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_directory import TopicDirectory
 from magnetar.broker.topic_list import ListMode, is_system_topic
@@ -62,6 +63,7 @@ class Topics:
         self._tasks = tasks
         self.policies = policies or Policies(store, settings, managed_ledgers.settings)
         self.directory = TopicDirectory(namespaces, managed_ledgers, settings, self.policies)
+        self.loads = Timed(asyncio.get_running_loop().time)
         # What lists of topics may take at one time, whoever asks for them.
         self.list_budget = ListBudget(settings)
         self.watches = TopicWatches(store, tasks, read=self.visible_names, exists=self.directory.exists)
@@ -262,7 +264,8 @@ class Topics:
 
     async def _load(self, name: TopicName, create: bool, loading: asyncio.Future[Topic]) -> None:
         try:
-            topic = await self._open(name, create)
+            with self.loads.one():
+                topic = await self._open(name, create)
         except MagnetarError as error:
             loading.set_exception(error)
             # Every client that waited may have left.

@@ -7,13 +7,13 @@ Carries.
 """
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from magnetar.broker.auth.authenticator import Authenticator, Credentials, Identity
 from magnetar.broker.auth.login_turns import LoginTurns
-from magnetar.errors import NotAuthenticated
+from magnetar.errors import MagnetarError, NotAuthenticated
 from magnetar.runtime.blocking_calls import BlockingCalls
 from magnetar.runtime.clock import WallClock
 
@@ -38,6 +38,8 @@ class Authentication:
         self._clock = clock
         self._proven_max = proven_max
         self._proven: OrderedDict[bytes, Identity] = OrderedDict()
+        self.successes: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
         self._turns = LoginTurns(login_pause_max_ms / 1000)
         self._calls = BlockingCalls(1, name="authentication") if any(a.is_slow for a in authenticators) else None
 
@@ -51,7 +53,15 @@ class Authentication:
         """
         if not credentials.address:
             return await self._identify_by(method, credentials)
-        return await self._turns.check(credentials.address, lambda: self._identify_by(method, credentials))
+        # Anybody may name a method: only those that are served are counted by name.
+        counted = method if method in self._by_method else "none"
+        try:
+            identity = await self._turns.check(credentials.address, lambda: self._identify_by(method, credentials))
+        except MagnetarError:
+            self.failures[counted] += 1
+            raise
+        self.successes[counted] += 1
+        return identity
 
     async def _identify_by(self, method: str, credentials: Credentials) -> Identity:
         named = self._by_method.get(method)

@@ -9,7 +9,7 @@ Carries.
 """
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
@@ -63,6 +63,15 @@ class Guard:
 
     def methods(self) -> tuple[str, ...]:
         return self._authentication.methods if self._authentication is not None else ()
+
+    def logins(self) -> tuple[tuple[str, Mapping[str, int]], ...]:
+        """How often clients proved who they are and how often they did not, by method, under Pulsar's names."""
+        if self._authentication is None:
+            return ()
+        return (
+            ("pulsar_authentication_success_total", self._authentication.successes),
+            ("pulsar_authentication_failures_total", self._authentication.failures),
+        )
 
     def principal(self, role: str, original: str) -> Principal:
         """Whom requests are for. A proxy speaks for another and must say for whom; a super user may, as brokers do."""

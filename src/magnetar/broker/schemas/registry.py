@@ -6,12 +6,14 @@ Strategies come from the caller, who knows the topic's policies. IncompatibleSch
 Carries.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from magnetar.broker.policies.values import SchemaCompatibility
 from magnetar.broker.schemas.compatibility import check_compatible, check_definition, is_same, is_transitive
 from magnetar.broker.schemas.schema import Schema, StoredSchema
+from magnetar.broker.schemas.schema_counts import NamespaceCounts, SchemaCounts
 from magnetar.broker.schemas.storage import SchemaStorage, VersionPlace, deletion
 from magnetar.errors import BadVersion, IncompatibleSchema, PersistenceFailed, ServiceNotReady
 from magnetar.names import TopicName
@@ -32,6 +34,7 @@ class SchemaRegistry:
         self._storage = storage
         self._clock = clock
         self._bytes_max = bytes_max
+        self.counts = SchemaCounts(asyncio.get_running_loop().time)
 
     # --- what there is ------------------------------------------------------------------------------
 
@@ -39,15 +42,17 @@ class SchemaRegistry:
         return bool((await self._storage.locator(topic.schema_name)).live)
 
     async def latest(self, topic: TopicName) -> StoredSchema | None:
-        live = (await self._storage.locator(topic.schema_name)).live
-        return await self._storage.read(topic.schema_name, live[-1]) if live else None
+        with self._counts(topic).gets.one():
+            live = (await self._storage.locator(topic.schema_name)).live
+            return await self._storage.read(topic.schema_name, live[-1]) if live else None
 
     async def version(self, topic: TopicName, version: int) -> StoredSchema | None:
         """One version, also of before a deletion: messages that carry it may still be there."""
-        for place in (await self._storage.locator(topic.schema_name)).places:
-            if place.version == version:
-                return await self._storage.read(topic.schema_name, place)
-        return None
+        with self._counts(topic).gets.one():
+            for place in (await self._storage.locator(topic.schema_name)).places:
+                if place.version == version:
+                    return await self._storage.read(topic.schema_name, place)
+            return None
 
     async def versions(self, topic: TopicName) -> list[StoredSchema]:
         """Every version, deletions among them, oldest first. PersistenceFailed when one cannot be read."""
@@ -74,6 +79,12 @@ class SchemaRegistry:
         user: str = "",
     ) -> int:
         """The version of a producer's schema; added when it is new, compatible and may be added."""
+        with self._counts(topic).puts.one():
+            return await self._put(topic, schema, strategy, may_add=may_add, user=user)
+
+    async def _put(
+        self, topic: TopicName, schema: Schema, strategy: SchemaCompatibility, *, may_add: bool, user: str
+    ) -> int:
         self._check_size(schema)
         check_definition(schema)
         name = topic.schema_name
@@ -84,7 +95,7 @@ class SchemaRegistry:
                 return found.version
             if not may_add:
                 raise IncompatibleSchema("Schema not found and schema auto updating is disabled.")
-            await self._check(name, locator.live, schema, strategy)
+            await self._check(topic, locator.live, schema, strategy)
             stored = StoredSchema(locator.next_version, schema, self._clock.now_ms(), user, False)
             try:
                 await self._storage.append(name, locator, stored)
@@ -104,7 +115,7 @@ class SchemaRegistry:
         if await self._find(topic.schema_name, live[-1:], schema) is not None:
             return
         reading = SchemaCompatibility.BACKWARD if strategy in _READING_ALONE else strategy
-        await self._check(topic.schema_name, live, schema, reading)
+        await self._check(topic, live, schema, reading)
 
     async def check(self, topic: TopicName, schema: Schema, strategy: SchemaCompatibility) -> None:
         """Whether a producer's schema would be let in. IncompatibleSchema when not."""
@@ -112,13 +123,16 @@ class SchemaRegistry:
         check_definition(schema)
         live = (await self._storage.locator(topic.schema_name)).live
         if await self._find(topic.schema_name, live, schema) is None:
-            await self._check(topic.schema_name, live, schema, strategy)
+            await self._check(topic, live, schema, strategy)
 
     async def delete(self, topic: TopicName, *, force: bool = False, user: str = "") -> int | None:
         """Delete the topic's schema: a version that says so, or with force everything that is stored. Returns the
         version of the deletion; None when there was no schema.
         """
-        name = topic.schema_name
+        with self._counts(topic).deletes.one():
+            return await self._delete(topic.schema_name, topic, force=force, user=user)
+
+    async def _delete(self, name: str, topic: TopicName, *, force: bool, user: str) -> int | None:
         if force:
             versions = await self._storage.delete(name)
             return versions[-1] if versions else None
@@ -160,8 +174,17 @@ class SchemaRegistry:
         return None
 
     async def _check(
-        self, name: str, live: Sequence[VersionPlace], schema: Schema, strategy: SchemaCompatibility
+        self, topic: TopicName, live: Sequence[VersionPlace], schema: Schema, strategy: SchemaCompatibility
     ) -> None:
         compared = live if is_transitive(strategy) else live[-1:]
-        existing = [(await self._storage.read(name, place)).schema for place in compared]
-        check_compatible(schema, existing, strategy)
+        existing = [(await self._storage.read(topic.schema_name, place)).schema for place in compared]
+        counts = self._counts(topic)
+        try:
+            check_compatible(schema, existing, strategy)
+        except IncompatibleSchema:
+            counts.incompatible += 1
+            raise
+        counts.compatible += 1
+
+    def _counts(self, topic: TopicName) -> NamespaceCounts:
+        return self.counts.of(str(topic.namespace))

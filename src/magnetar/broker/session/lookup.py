@@ -24,7 +24,7 @@ async def partitioned_metadata(session: Session, request: pb.CommandPartitionedT
 
 async def lookup(session: Session, request: pb.CommandLookupTopic) -> None:
     topic = TopicName.parse(request.topic)
-    located = await session.broker.ownership.locate(
+    located = await session.broker.look_up(
         topic,
         authoritative=request.authoritative,
         listener=request.advertised_listener_name or session.connection.listener,
