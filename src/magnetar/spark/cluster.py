@@ -8,7 +8,7 @@ Carries.
 
 import os
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from magnetar.client.authentication import Authentication, AuthenticationTLS, AuthenticationToken
 from magnetar.client.client import Client
@@ -19,8 +19,10 @@ from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.loop_thread import LoopThread
 from magnetar.spark.options import ConnectionOptions, TopicChoice
 from magnetar.spark.pattern import pattern_parts
-from magnetar.spark.storage import Storage
 from magnetar.wire.proto import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.spark.storage import Storage
 
 Result = TypeVar("Result")
 
@@ -57,11 +59,14 @@ class Cluster:
     def core(self) -> Core:
         return self.client.core
 
-    async def storage(self) -> Storage:
+    async def storage(self) -> "Storage":
         """Raises BadSetting without `metadata.url`, and what the store says where it cannot be reached."""
         if self._metadata_url is None:
             raise BadSetting("option metadata.url is missing: it says where the ledgers of topics are listed")
         if self._storage is None:
+            # A room of its own to load, which few reads need.
+            from magnetar.spark.storage import Storage
+
             self._storage = await Storage.open(self._metadata_url)
         return self._storage
 

@@ -9,13 +9,15 @@ Carries.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from magnetar.errors import MagnetarError
 from magnetar.ids import Position
 from magnetar.spark.closed_ledger import ClosedLedger
-from magnetar.spark.storage import Storage
 from magnetar.spark.stored_entry import StoredEntry
+
+if TYPE_CHECKING:
+    from magnetar.spark.storage import Storage
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class LedgerFeed:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: "Storage",
         ledgers: Sequence[ClosedLedger],
         start: Position,
         follow: Callable[[Position], Awaitable[Feed]],

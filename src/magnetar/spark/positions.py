@@ -6,7 +6,7 @@ Each question is a short-lived reader that leaves nothing behind.
 Carries.
 """
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from magnetar.client.core import Core
 from magnetar.errors import BadPosition
@@ -18,8 +18,10 @@ from magnetar.spark.ledger_feed import Feed, LedgerFeed
 from magnetar.spark.offsets import BEFORE_ALL, START, Offset, Place
 from magnetar.spark.ranges import missing
 from magnetar.spark.search import IndexSearch
-from magnetar.spark.storage import Storage
 from magnetar.spark.stored_entry import StoredEntry
+
+if TYPE_CHECKING:
+    from magnetar.spark.storage import Storage
 
 QUESTIONS_MAX: Final = 200
 
@@ -27,7 +29,7 @@ QUESTIONS_MAX: Final = 200
 class TopicLedgers(NamedTuple):
     """The closed ledgers of a topic. `is_all`: what is not in them is not asked for."""
 
-    storage: Storage
+    storage: "Storage"
     closed: list[ClosedLedger]
     is_all: bool
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data source `pulsar` as Spark sees it: from options to columns, readers and writers.
 
-Spark makes one in each process that it needs one in; making it connects nothing.
+Spark makes one in each process that it needs one in; making it connects nothing, and what only some processes need is
+loaded there: Spark starts several for each query, and their loading is most of what a small query costs.
 Assembles.
 """
 
@@ -19,9 +20,7 @@ from magnetar.spark.columns import columns_of
 from magnetar.spark.options import SourceOptions, sink_options, source_options
 from magnetar.spark.reader import PulsarReader, PushedReader
 from magnetar.spark.stream_reader import PulsarStreamReader
-from magnetar.spark.stream_writer import PulsarStreamWriter
 from magnetar.spark.values import sides_of
-from magnetar.spark.writer import PulsarWriter
 
 if TYPE_CHECKING:
     from magnetar.spark.archive.history import HistoryReader
@@ -45,7 +44,6 @@ class PulsarDataSource(DataSource):
         options = self._source(streaming=False)
         _refuse_keys_without_column(options, schema)
         if options.history is not None:
-            # Arrow's datasets bring pandas along, which no other read needs; every planner of Spark would load it.
             from magnetar.spark.archive.history import HistoryReader, PushedHistoryReader
 
             history = PushedHistoryReader if options.filter_push_down else HistoryReader
@@ -61,10 +59,14 @@ class PulsarDataSource(DataSource):
         return PulsarStreamReader(options, schema, topic_schema(options))
 
     def writer(self, schema: spark.StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from magnetar.spark.writer import PulsarWriter
+
         _refuse_overwriting(overwrite)
         return PulsarWriter(sink_options(dict(self.options), streaming=False), schema)
 
     def streamWriter(self, schema: spark.StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from magnetar.spark.stream_writer import PulsarStreamWriter
+
         return PulsarStreamWriter(sink_options(dict(self.options), streaming=True), schema)
 
 
