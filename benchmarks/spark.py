@@ -283,6 +283,8 @@ def main() -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     sides = [Side("magnetar", Magnetar().words())]
     settings = {"spark_ui_enabled": "false", "spark_driver_bindAddress": "127.0.0.1", "spark_driver_memory": "2g"}
+    # A machine that is busy otherwise is no reason to give a query up.
+    settings["spark_python_authenticate_socketTimeout"] = "120s"
     if kafka is not None:
         sides.append(Side("kafka", kafka.words()))
         settings["spark_jars"] = ",".join(map(str, kafka.connector_jars))

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from magnetar.blocking import Client
+from magnetar.cli.pipeline import run_pipeline
 from magnetar.cli.sql import _Shell
 from magnetar.spark.sql.topic_sql import TopicSql
 from tests.processes import StandaloneProcess
@@ -169,7 +170,7 @@ def test_others_join_through_spark_connect_and_the_ui_lists_their_query(
 PIPELINE = """
 name: copied
 sources:
-  messages: {{topic: "{topic}", startingOffsets: earliest, maxMessagesPerTrigger: 10}}
+  messages: {{topic: "{topic}", startingOffsets: earliest, maxMessagesPerTrigger: 30}}
 sinks:
   - {{from: messages, topic: "{topic}-out"}}
 checkpoint: {checkpoint}
@@ -185,15 +186,21 @@ def test_a_pipeline_in_the_background(
     tmp_path: Path,
     checkpoint: str,
     eventually: Callable[..., bool],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     publish(client, topic, 50)
     file = tmp_path / "copied.yaml"
     file.write_text(PIPELINE.format(topic=topic, checkpoint=checkpoint))
 
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])
+
     def magnetar(*words: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "magnetar.cli.entry", "pipeline", *words]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path), timeout=110)
-        return done.returncode, done.stdout + done.stderr
+        """As the command line does it, here: what runs in the background is a process of its own all the same."""
+        code = run_pipeline(words)
+        said = capfd.readouterr()
+        return code, said.out + said.err
 
     code, said = magnetar("submit", str(file), "--url", standalone.service_url, "--master", "local[1]")
     assert code == 0, said

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publish latency while a query reads history from the same standalone: unthrottled, and with `readBytesPerSecond`.
+
+    python -m benchmarks.spark_throttle [--seconds N] [--messages N] [--rate BYTES]
+
+The query starts over and over until publishing is done. Broker, publisher, Spark's JVM and its workers share the cores.
+"""
+
+import argparse
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.figures import percentile
+from benchmarks.latency import at_rate
+from benchmarks.results import Measurement, report
+from benchmarks.servers import MagnetarServer
+from benchmarks.spark import PulsarReads, fill
+from magnetar import spark as magnetar_spark
+
+TOPIC = "history"
+SIZE = 1024
+PUBLISH_RATE = 500
+
+
+class Query(threading.Thread):
+    """Reads all of a topic, again and again, between `start` and `end`."""
+
+    def __init__(self, reads: PulsarReads, **options: str) -> None:
+        super().__init__(daemon=True)
+        self._reads = reads
+        self._options = options
+        self._is_over = threading.Event()
+        self.reads_done = 0
+
+    def run(self) -> None:
+        while not self._is_over.is_set():
+            self._reads.consume(self._reads.batch(TOPIC, columns="value", **self._options))
+            self.reads_done += 1
+
+    def end(self) -> None:
+        self._is_over.set()
+        self._reads.spark.sparkContext.cancelAllJobs()
+        self.join()
+
+
+def p99_beside(server: MagnetarServer, seconds: float, query: Query | None) -> float:
+    if query is not None:
+        query.start()
+    taken = at_rate(server, rate=PUBLISH_RATE, seconds=seconds).publish_ms
+    if query is not None:
+        query.end()
+    return percentile(taken, 99)
+
+
+def session() -> SparkSession:
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    made = magnetar_spark.session(
+        "throttle",
+        master="local[2]",
+        spark_ui_enabled="false",
+        spark_driver_bindAddress="127.0.0.1",
+        spark_python_authenticate_socketTimeout="120s",
+    )
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--messages", type=int, default=500_000)
+    parser.add_argument("--rate", type=int, default=2 << 20, help="bytes a second of each of the query's two tasks")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        server = MagnetarServer(Path(scratch) / "run")
+        with server:
+            spark = session()
+            fill(server.service_url, f"persistent://public/default/{TOPIC}", arguments.messages, SIZE)
+            reads = PulsarReads(spark, Path(scratch), server)
+            reads.consume(reads.batch(TOPIC, columns="value"))
+            alone = p99_beside(server, arguments.seconds, None)
+            free = p99_beside(server, arguments.seconds, Query(reads))
+            throttled = p99_beside(server, arguments.seconds, Query(reads, readBytesPerSecond=str(arguments.rate)))
+            spark.stop()
+    load = f"load {os.getloadavg()[0]:.1f}"
+    report(
+        "spark throttle",
+        [
+            Measurement("publish p99, no query", f"{alone:.1f} ms ({load})"),
+            Measurement("publish p99 beside a query without a limit", f"{free:.1f} ms, {free / alone:.1f} times"),
+            Measurement(
+                f"publish p99 beside a query limited to {arguments.rate:,} bytes/s a task",
+                f"{throttled:.1f} ms, {throttled / alone:.1f} times ({load})",
+                "≤ 2 times",
+                ("F-SQL-05",),
+            ),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
