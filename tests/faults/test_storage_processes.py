@@ -243,6 +243,59 @@ def small_file_system(directory: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", str(directory)], check=True)
 
 
+def filled_to_the_last_byte(directory: Path) -> Path:
+    filler = directory / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+    return filler
+
+
+@pytest.mark.feature("F-BKS-30")
+def test_a_bookie_killed_on_a_disk_without_a_free_byte_starts_read_only_and_gives_what_it_had(tmp_path: Path) -> None:
+    """F20: what it acknowledged is in its journal alone; its reserve is the room to write it out."""
+    small = {
+        **UNREPAIRED,
+        "journalMaxSizeMB": "2",
+        "journalPreAllocSizeMB": "1",
+        "diskCheckInterval": "200",
+        "dbStorage_writeCacheMaxSizeMb": "4",
+        "MAGNETAR_BOOKIE_DISK_RESERVE_BYTES": str(4 << 20),
+    }
+
+    async def main(cluster: Cluster, victim: RoleProcess) -> None:
+        async with ledgers_of(cluster) as ledgers:
+            told = Told()
+            writer = await created(ledgers, told, size=1, write=1, ack=1)
+            await append(writer, told, 200)
+            filler = filled_to_the_last_byte(victim.data_directory)
+        victim.kill()
+        victim.start()
+        assert "its reserve is given up" in victim.log_tail()
+        async with ledgers_of(cluster) as ledgers:
+            channel = ledgers.channels(bookie_id(victim))
+            for entry_id in range(200):
+                entry = await channel.read(writer.ledger_id, entry_id)
+                assert entry.endswith(body_of(entry_id))
+            assert await code_of_add(ledgers, bookie_id(victim), writer.ledger_id + 1, 0) == ReturnCode.READ_ONLY
+            filler.unlink()
+            async with asyncio.timeout(60):
+                while await code_of_add(ledgers, bookie_id(victim), writer.ledger_id + 1, 0):  # noqa: ASYNC110 - its disk
+                    await asyncio.sleep(0.1)
+            assert await recovered(ledgers, writer.ledger_id) == 199
+
+    with (
+        small_file_system(tmp_path / "bookie-0" / "data", "32m"),
+        Cluster(tmp_path, bookies=1, broker=False, environment=small) as cluster,
+    ):
+        asyncio.run(main(cluster, cluster.bookies[0]))
+        assert cluster.bookies[0].stop() == 0
+
+
 def test_a_bookie_whose_disk_is_full_is_replaced_and_comes_back_when_there_is_room(
     tmp_path: Path, eventually: Eventually
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.disk_watch import DiskWatch
 from magnetar.bookie.garbage_collector import GarbageCollector
+from magnetar.bookie.reserve import Reserve
 from magnetar.bookie.scrubber import DamagedEntry, Scrubber
 from magnetar.bookie.turns import Turns
 from magnetar.config.bookie import BookieSettings
@@ -39,13 +40,13 @@ class Housekeeping:
         *,
         on_usage: Callable[[bool], None],
     ) -> None:
-        self._disk = disk
         self._settings = settings
         self._clock = clock
         self._counts = counts
         self._collectors = collectors
         self._scrubbers = scrubbers
         self._on_usage = on_usage
+        self._reserve = Reserve(disk, settings)
         self._watch = DiskWatch(usage_max=settings.disk_usage_max, usage_low=settings.disk_usage_low)
         self._loop = asyncio.get_running_loop()
         self._minor_at = self._loop.time() + settings.minor_compaction_interval_ms / 1000
@@ -83,7 +84,7 @@ class Housekeeping:
     async def check_disks(self) -> bool:
         """Look at every disk now; returns whether there is too little room."""
         paths = (*self._settings.ledger_directories, *self._settings.journal_directories)
-        usages = [await self._disk.usage(path) for path in paths]
+        usages = [await self._reserve.usage(path) for path in paths]
         was_full = self._watch.is_full
         is_full = self._watch.on_usage(usages)
         if is_full != was_full:
@@ -93,6 +94,8 @@ class Housekeeping:
             else:
                 _log.warning("there is room on the disks again")
         self._on_usage(is_full)
+        if not is_full:
+            await self._reserve.keep()
         return is_full
 
     async def collect(self, *, major: bool = False, minor: bool = False, surplus: bool = False) -> None:

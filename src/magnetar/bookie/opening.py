@@ -24,6 +24,7 @@ from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.ledger_state import LedgerState, decode_state
 from magnetar.bookie.ledger_table import LedgerTable
 from magnetar.bookie.losses import doubt_everything, rebuild_index, settle
+from magnetar.bookie.reserve import Reserve
 from magnetar.bookie.write_cache import WriteCaches
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import Damaged
@@ -79,6 +80,7 @@ class Opening:
         opening = cls(disk, settings, questions)
         try:
             await opening._lock()
+            await Reserve(disk, settings).give_up()
             if cookies is not None:
                 await opening._check_cookies(cookies)
             await opening._open_directories(index_factory)

@@ -81,3 +81,6 @@ class BookieSettings:
     # Writable again only below this, so that the bookie does not flap.
     disk_usage_low: float = 0.90
     read_only_enabled: bool = True
+    # Space kept back in each directory for a start on a disk that is full to the last byte; as much as the write cache
+    # holds is enough. 0: none.
+    disk_reserve_bytes: int = 0

@@ -33,6 +33,7 @@ from magnetar.ledger.own_copies import OwnCopies
 from magnetar.ledger.paths import COOKIES
 from magnetar.ledger.placement import RandomPlacement
 from magnetar.ledger.repair_list import RepairList
+from magnetar.ledger.segments import segment_index
 from magnetar.ledger.tcp_channel import TcpChannels
 from magnetar.runtime.chance import stream
 from magnetar.runtime.metrics import Metrics
@@ -121,6 +122,8 @@ class StorageCluster:
         self.fences: dict[str, dict[int, None]] = {f"{node.name}:{PORT}": {} for node in self.nodes}
         # The bookies that have acknowledged an entry to its writer, not to a recovery.
         self._told_writer: dict[tuple[int, int], list[str]] = {}
+        # What each bookie has acknowledged to anybody, in any life.
+        self._acknowledged: dict[tuple[str, int, int], None] = {}
         self.records = LedgerRecords(self.fences, lambda *entry: self._told_writer.get(entry, []))
         self.metadata = MetadataModel(
             stream(world.seed, "metadata"),
@@ -201,7 +204,15 @@ class StorageCluster:
         assert isinstance(storage, WatchedStorage)
         self._check_honest(node, storage, given["cookies"])
         fences = self.fences[storage.bookie]
-        storage.watch(Witness(node, "journal/", fences, lambda *entry: self._on_held(node, *entry)))
+        storage.watch(
+            Witness(
+                node,
+                "journal/",
+                fences,
+                on_held=lambda *entry: self._on_held(node, *entry),
+                must_hold=lambda *entry: self._must_hold(storage.bookie, *entry),
+            )
+        )
         self.storages[node.name] = storage
         return storage
 
@@ -228,8 +239,19 @@ class StorageCluster:
             await patiently(lambda: store.delete(f"{COOKIES}/{node.name}:{PORT}"))
         await store.close()
 
+    def _must_hold(self, bookie: str, ledger_id: int, entry_id: int) -> bool:
+        """Whether the bookie acknowledged an entry in any life, and the record says that it is there."""
+        record = self.records.known.get(ledger_id)
+        if record is None or (bookie, ledger_id, entry_id) not in self._acknowledged:
+            return False
+        if entry_id < 0 or (record.is_closed and entry_id > record.last_entry):
+            return False
+        segment = record.segments[segment_index(record.segments, entry_id)]
+        return bookie in [segment.ensemble[member] for member in record.quorum.write_set(entry_id)]
+
     def _on_held(self, node: Node, ledger_id: int, entry_id: int, recovery: bool) -> None:
         self.world.atlas.stored((ledger_id, entry_id), node.name)
+        self._acknowledged[f"{node.name}:{PORT}", ledger_id, entry_id] = None
         if not recovery:
             self._told_writer.setdefault((ledger_id, entry_id), []).append(f"{node.name}:{PORT}")
 

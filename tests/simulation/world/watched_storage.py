@@ -2,7 +2,7 @@
 """A bookie's storage, unchanged, with a witness: what it acknowledges is durable (R1), and a fence is for ever (I6).
 
 The witness does not ask the code under test: it looks for the entry's bytes in the disk's model, and remembers over all
-lives of the bookie which fences were acknowledged.
+lives of the bookie which fences and entries were acknowledged: what the record still asks of it, it never denies (I14).
 Carries.
 """
 
@@ -54,6 +54,8 @@ class WatchedStorage(BookieStorage):
         try:
             entry = await super().read(ledger_id, entry_id, fence_key)
         except (NoSuchEntry, NoSuchLedger):
+            if self._witness is not None:
+                self._witness.denied(ledger_id, entry_id)
             if witness is not None:
                 witness.fenced(ledger_id)
             raise
@@ -66,11 +68,17 @@ class Witness:
     """`fences` outlives the bookie's process: the ledgers whose fence some life of it has acknowledged."""
 
     def __init__(
-        self, node: Node, journal: str, fences: dict[int, None], on_held: Callable[[int, int, bool], None]
+        self,
+        node: Node,
+        journal: str,
+        fences: dict[int, None],
+        on_held: Callable[[int, int, bool], None],
+        must_hold: Callable[[int, int], bool],
     ) -> None:
         self._node = node
         self._journal = journal
         self._on_held = on_held
+        self._must_hold = must_hold
         self._fences = fences
         self._watching: dict[tuple[AddListener, int, bool], _Watching] = {}
 
@@ -83,6 +91,11 @@ class Witness:
 
     def fenced(self, ledger_id: int) -> None:
         self._fences[ledger_id] = None
+
+    def denied(self, ledger_id: int, entry_id: int) -> None:
+        if self._must_hold(ledger_id, entry_id):
+            sentence = f"{self._node.name} acknowledged entry {entry_id} of ledger {ledger_id} and now denies it"
+            self._node.world.check([Violation("I14 honest", sentence)])
 
     def acknowledged(self, ledger_id: int, entry_id: int, entry: bytes, *, recovery: bool) -> None:
         world = self._node.world
