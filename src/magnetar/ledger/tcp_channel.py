@@ -342,7 +342,7 @@ class TcpChannel(BookieChannel):
         number = request.header.txnId
         answer: asyncio.Future[bk.Response] = asyncio.get_running_loop().create_future()
         self._transactions[number] = answer
-        self._others.send(v3.encode(request))
+        self._others.send(v3.encode(request), wait_ms=wait_ms)
         try:
             response = await self._in_time(answer, wait_ms)
         finally:

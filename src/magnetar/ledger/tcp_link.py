@@ -2,7 +2,9 @@
 """One TCP connection to one bookie, there when it is needed: opened by the first packet, and again after a cut.
 
 Owns the socket, the bytes that wait for it and the pause between attempts. What was sent before a cut is never sent
-again: whoever asked is told that the connection is gone, and nothing about the outcome. Knows packets, not meanings.
+again: whoever asked is told that the connection is gone, and nothing about the outcome. A connection on which nothing
+comes back for as long as an answer may take is cut: the network may have dropped it without a word. Knows packets, not
+meanings.
 Carries.
 """
 
@@ -31,9 +33,11 @@ class TcpLink(asyncio.Protocol):
         "_connecting",
         "_cutter",
         "_delay_ms",
+        "_due_s",
         "_flushing",
         "_greeting",
         "_is_paused",
+        "_is_silent",
         "_on_lost",
         "_on_packets",
         "_out",
@@ -43,6 +47,7 @@ class TcpLink(asyncio.Protocol):
         "_transport",
         "_unready",
         "_version_three",
+        "_watch",
         "bookie",
     )
 
@@ -78,17 +83,31 @@ class TcpLink(asyncio.Protocol):
         self._closed = False
         self._delay_ms = 0
         self._retry_at = 0.0
+        # By when something must come back, after what was sent since the bookie was last heard.
+        self._due_s: float | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        # Cut for its silence: another connection may be made at once.
+        self._is_silent = False
 
-    def send(self, *buffers: bytes) -> None:
-        """Queue a packet. Never waits; when there is no connection and it is too early for one, on_lost tells soon."""
+    def send(self, *buffers: bytes, wait_ms: int = 0) -> None:
+        """Queue a packet. Never waits; when there is no connection and it is too early for one, on_lost tells soon.
+
+        The bookie may take so much longer than usual to answer it.
+        """
         self._out.extend(buffers)
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + (self._settings.request_timeout_ms + wait_ms) / 1000
+        self._due_s = due_s if self._due_s is None else min(due_s, self._due_s)
+        if self._watch is None:
+            self._watch = loop.call_at(due_s, self._check_heard)
         if not self._flushing:
             self._flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            loop.call_soon(self._flush)
 
     def close(self) -> None:
         self._closed = True
         self._out.clear()
+        self._stop_watch()
         for transport in (self._transport, self._unready):
             if transport is not None:
                 transport.abort()
@@ -109,6 +128,7 @@ class TcpLink(asyncio.Protocol):
             made.abort()
 
     def data_received(self, data: bytes) -> None:
+        self._due_s = None
         packets = self._cutter.feed(data)
         if self._transport is None:
             self._on_greeted(packets)
@@ -129,13 +149,15 @@ class TcpLink(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         why = f"The connection to {self.bookie} is gone: {error or 'closed by the bookie'}."
         self._transport = None
+        self._stop_watch()
         if self._unready is not None:
             # Whoever greets loses it, once.
             self._unready = None
             if self._answer is not None and not self._answer.done():
                 self._answer.set_exception(BookieUnavailable(why))
             return
-        self._lose(why)
+        is_silent, self._is_silent = self._is_silent, False
+        self._lose(why, again_later=not is_silent)
 
     # --- greeting -----------------------------------------------------------------------------
 
@@ -176,6 +198,24 @@ class TcpLink(asyncio.Protocol):
         self._delay_ms = 0
 
     # --- private ------------------------------------------------------------------------------
+
+    def _check_heard(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._watch = None
+        if self._due_s is None or self._transport is None:
+            return
+        if loop.time() < self._due_s:
+            self._watch = loop.call_at(self._due_s, self._check_heard)
+            return
+        _log.warning("%s has not answered anything in time: the connection is cut", self.bookie)
+        self._is_silent = True
+        self._transport.abort()
+
+    def _stop_watch(self) -> None:
+        self._due_s = None
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
     def _flush(self) -> None:
         self._flushing = False

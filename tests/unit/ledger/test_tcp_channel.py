@@ -121,9 +121,13 @@ def test_silence_ends_at_the_deadline() -> None:
             )
             assert await add(channel, 1, 2, 3) == {i: [NO_ANSWER] for i in (1, 2, 3)}
             assert all(isinstance(outcome, BookieUnavailable) for outcome in await reading)
+            accepted = server.accepted
             server.bookie.resume()
-            # Late answers to what was given up are nobody's.
-            assert await add(channel, 4) == {4: [0]}
+            # Late answers to what was given up are nobody's; a connection that nothing came back on is given up too.
+            while True:
+                if (await add(channel, 4))[4] == [0]:
+                    break
+            assert server.accepted > accepted
 
     asyncio.run(scenario())
 
@@ -170,7 +174,11 @@ def test_adds_that_wait_for_their_turn_fail_with_a_cut() -> None:
             await outcomes.until(8)
             assert outcomes.codes == {i: [NO_ANSWER] for i in range(1, 9)}
             server.bookie.resume()
-            assert await add(channel, 50) == {50: [0]}
+            # The pause before the next attempt may not be over.
+            while True:
+                if (await add(channel, 50))[50] == [0]:
+                    break
+                await asyncio.sleep(0.001)
 
     asyncio.run(scenario())
 
