@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run seeds: `python -m tests.simulation.run --seed X | --seeds N | --minutes M [--scenario NAME] [--plant BUG]`.
 
-Without a scenario each of many seeds is a story of one scenario, drawn from it, mostly `storage` and `takeover`. Each
+Without a scenario each of many seeds is a story of one scenario, drawn from it, mostly storage and clusters. Each
 failing seed is printed with what was violated, made small (faults left out while it still fails), and the one command
 that runs it again. The last line says how many seeds ran, the faults by kind, and the violations; the exit code is 1 if
 there were any. `--record FILE` keeps the figures for docs/reliability.md.
@@ -23,7 +23,7 @@ from tests.simulation.world.world import Verdict
 _VIOLATIONS_SHOWN_MAX = 5
 _SEED_MAX = 10**9
 # How often each scenario is drawn; the others are drawn once in all of these together.
-_WEIGHTS = {"storage": 8, "takeover": 6, "broker": 4}
+_WEIGHTS = {"storage": 8, "takeover": 6, "broker": 4, "cluster": 6, "ownership": 4, "transactions": 4}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -39,12 +39,17 @@ TABLE = {
     "limbo-says-absent": Planted(
         "storage", 1000, "I6 fenced-cannot-commit", {"wiped-disk": 0.6, "kill": 1.0, "clog": 0.5}
     ),
+    "limbo-left-unproven": Planted("storage", 1003, "I14 honest", {"wiped-disk": 0.6, "kill": 1.0, "clog": 0.5}),
     "copies-nothing": Planted("storage", 1000, "I11 replicated", {"wiped-disk": 0.6, "kill": 0.3}),
     "broker-ack-before-sync": Planted("broker", 1000, "I1 acked-readable", {"power-loss": 1.0}),
     "mark-delete-off-by-one": Planted("broker", 1004, "I9 cursor"),
     "cursor-not-saved": Planted("broker", 1029, "I9 cursor"),
     "redelivery-lost": Planted("broker", 1000, "I9 cursor"),
     "duplicates-forgotten": Planted("broker", 1012, "I4 no-duplicate", {"kill": 1.5}),
+    "owners-not-fenced": Planted("cluster", 1000, "I7 one-owner", {"metadata-cut": 2.0, "metadata-expiry": 0.5}),
+    "given-up-before-closed": Planted("ownership", 1000, "I7 one-owner"),
+    "look-ups-stay-cached": Planted("ownership", 1000, "look-ups agree"),
+    "shedding-flaps": Planted("ownership", 1000, "load manager rests"),
 }
 
 

@@ -19,13 +19,17 @@ HOUSE = Path(__file__).resolve().parent.parent.parent
 _PRINT_TRACES = """
 from tests.simulation.world.registry import run_seed, scenarios
 for name in scenarios():
-    for seed in (11, 12, 13):
+    for seed in (11, 12):
         print(name, seed, run_seed(name, seed).trace)
 """
 
 
-@pytest.mark.parametrize("name", list(scenarios()))
-@pytest.mark.parametrize("seed", range(10))
+# Whole clusters take a second each; a long run has thousands of them.
+_OF_CLUSTERS = ("cluster", "ownership", "transactions")
+_RUN = [(name, seed) for name in scenarios() for seed in range(4 if name in _OF_CLUSTERS else 10)]
+
+
+@pytest.mark.parametrize(("name", "seed"), _RUN)
 def test_seed(name: str, seed: int) -> None:
     verdict = run_seed(name, seed)
     assert not verdict.violations, f"make sim SEED={seed} ARGS='--scenario {name}'\n{verdict.violations[0]}"
@@ -52,7 +56,7 @@ def test_a_seed_has_the_same_history_in_another_process_and_under_another_hash_s
         command = [sys.executable, "-c", _PRINT_TRACES]
         return subprocess.run(command, cwd=HOUSE, env=environment, capture_output=True, text=True, check=True).stdout
 
-    expected = "".join(f"{name} {seed} {run_seed(name, seed).trace}\n" for name in scenarios() for seed in (11, 12, 13))
+    expected = "".join(f"{name} {seed} {run_seed(name, seed).trace}\n" for name in scenarios() for seed in (11, 12))
     assert traces("1") == expected
     assert traces("4242") == expected
 

@@ -44,8 +44,11 @@ async def transactions(world: World) -> None:
 
 
 class TransactionStory:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, inputs: int = _INPUTS, is_calm: bool = False) -> None:
+        """Calm: nobody strikes, and no bundle is moved."""
         self.world = world
+        self.inputs = inputs
+        self.is_calm = is_calm
         self.history = world.history
         random = world.random
         self.storage = StorageCluster(world, 3, bookie_settings=bookie_settings(world.planted))
@@ -76,11 +79,12 @@ class TransactionStory:
             self.sender.start(self._send)
             for node in self.copiers:
                 node.start(self._copy)
-            operating = group.create_task(self.brokers.operate())
-            await world.nemesis.run(_SECONDS)
-            world.nemesis.heal()
-            self.weather.heal()
-            operating.cancel()
+            if not self.is_calm:
+                operating = group.create_task(self.brokers.operate())
+                await world.nemesis.run(_SECONDS)
+                world.nemesis.heal()
+                self.weather.heal()
+                operating.cancel()
             await self._look()
             await self.brokers.audit([SOURCE, *TARGETS])
             keeping.cancel()
@@ -93,7 +97,7 @@ class TransactionStory:
                 SOURCE, producer_name=name, send_timeout_millis=0, initial_subscription_name="s"
             )
         )
-        for number in range(_INPUTS):
+        for number in range(self.inputs):
             payload = f"{name}:{number}"
             operation = self.history.invoke(name, "send", Sent(SOURCE, name, number, payload))
             try:

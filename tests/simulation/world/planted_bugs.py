@@ -19,7 +19,7 @@ from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.opening import Opening
 from magnetar.bookie.storage import BookieStorage
 from magnetar.broker.deduplication import Deduplication
-from magnetar.broker.ownership import shedding
+from magnetar.broker.ownership import cluster_ownership, shedding
 from magnetar.broker.ownership.balancer import Balancer
 from magnetar.broker.ownership.bundles import Bundle
 from magnetar.broker.ownership.cluster_ownership import ClusterOwnership
@@ -29,13 +29,16 @@ from magnetar.errors import NoSuchEntry
 from magnetar.ids import Position
 from magnetar.ledger import recoverer, recovery
 from magnetar.ledger.fragment_copy import FragmentCopy
+from magnetar.ledger.own_copies import OwnCopies
 from magnetar.ledger.quorum import Quorum
 from magnetar.ledger.tail_writer import TailWriter
 from magnetar.ledger.tcp_channel import TcpChannel
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.metadata.cache import RecordCache
+from magnetar.metadata.store import Change, SessionEvent
 from magnetar.wire.bookkeeper.codes import LAST_ADD_CONFIRMED
+from magnetar.wire.bookkeeper.entry import EntryPacker
 from tests.simulation.world.storage_cluster import SMALL_BOOKIE
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -153,6 +156,16 @@ def _limbo_says_absent() -> AbstractContextManager[Any]:
     return patch.object(bookie_storage, "_absent", lambda state, sentence: NoSuchEntry(sentence))
 
 
+def _limbo_left_unproven() -> AbstractContextManager[Any]:
+    """A bookie that lost its disks takes itself for whole as soon as it has read a ledger's record."""
+
+    async def at_once(self: OwnCopies, bookie: str, ledger_id: int) -> bytes | None:
+        record = (await self._parts.catalog.load(ledger_id)).record
+        return EntryPacker(ledger_id, record.digest, record.password).master_key
+
+    return patch.object(OwnCopies, "_completed", at_once)
+
+
 def _copies_nothing() -> AbstractContextManager[Any]:
     """A replication worker puts a bookie on record without giving it the entries."""
 
@@ -216,19 +229,20 @@ def _given_up_before_closed() -> AbstractContextManager[Any]:
     return patch.object(ClusterOwnership, "release", release)
 
 
-@contextmanager
-def _look_ups_stay_cached() -> Iterator[None]:
+class _DeafCache(RecordCache[Any]):
+    def _on_change(self, change: Change) -> None:
+        """What was read once stays."""
+
+    def _on_session(self, event: SessionEvent) -> None:
+        """Whatever happens."""
+
+    def forget(self, path: str) -> None:
+        """Whoever says so."""
+
+
+def _look_ups_stay_cached() -> AbstractContextManager[Any]:
     """Who had a bundle once is answered for ever."""
-
-    def hear_nothing(self: RecordCache[Any], told: Any) -> None:
-        return
-
-    with (
-        patch.object(RecordCache, "_on_change", hear_nothing),
-        patch.object(RecordCache, "_on_session", hear_nothing),
-        patch.object(RecordCache, "forget", hear_nothing),
-    ):
-        yield
+    return patch.object(cluster_ownership, "RecordCache", _DeafCache)
 
 
 @contextmanager
@@ -236,8 +250,9 @@ def _shedding_flaps() -> Iterator[None]:
     """The heaviest bundle leaves a loaded broker, whether that helps or not, and however lately it came."""
 
     def heaviest(view: shedding.View, broker: str, amount: float, reason: str, **rest: Any) -> list[shedding.Move]:
-        free = view.movable(broker)
-        return [shedding.Move(free[0][0], broker, "", reason)] if free else []
+        others = tuple(other for other in view.brokers if other != broker)
+        heavy = [name for name, load in view.movable(broker) if load.bytes > 0]
+        return [shedding.Move(name, broker, "", reason, others) for name in heavy[:1]]
 
     async def nothing_fixed(self: Balancer, members: Any) -> tuple[list[str], list[str]]:
         return [], []
@@ -257,6 +272,7 @@ BUGS: dict[str, Bug] = {
     "reads-do-not-fence": _reads_do_not_fence,
     "cookie-ignored": _cookie_ignored,
     "limbo-says-absent": _limbo_says_absent,
+    "limbo-left-unproven": _limbo_left_unproven,
     "copies-nothing": _copies_nothing,
     "broker-ack-before-sync": lambda: ExitStack(),
     "mark-delete-off-by-one": _mark_delete_off_by_one,

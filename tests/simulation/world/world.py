@@ -32,6 +32,7 @@ objects, never use `id()` or `hash()`, and never look at a real clock: the trace
 import asyncio
 import contextlib
 import gc
+import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
@@ -172,8 +173,11 @@ class World:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coroutine = task.get_coro()
                 if hasattr(coroutine, "close"):
-                    with contextlib.suppress(BaseException):
-                        coroutine.close()
+                    with warnings.catch_warnings():
+                        # One that its last steps wanted to start has no loop any more to run on.
+                        warnings.simplefilter("ignore", RuntimeWarning)
+                        with contextlib.suppress(BaseException):
+                            coroutine.close()
         for process in self._processes:
             process.buried.clear()
         self.loop.close()
