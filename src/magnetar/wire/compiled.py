@@ -8,6 +8,7 @@ Carries.
 
 import logging
 import os
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -30,6 +31,12 @@ def load(module: str = MODULE) -> ModuleType | None:
         return None
     twins = import_module(module)
     if getattr(twins, "EDITION", None) != EDITION:
-        _log.warning("%s is of another edition and not used: `make compile` builds it anew", module)
+        _notice(module)
         return None
     return twins
+
+
+@cache
+def _notice(module: str) -> None:
+    """Once, however many ask."""
+    _log.warning("%s is of another edition and not used: `make compile` builds it anew", module)
