@@ -110,7 +110,9 @@ def stopped(driver: Driver, tmp_path: Path, eventually: Callable[..., bool]) -> 
 
     yield start
     for process in made:
-        crash_points.resume(tmp_path, signal.SIGKILL)
+        with contextlib.suppress(FileNotFoundError):
+            crash_points.resume(tmp_path, signal.SIGKILL)
+        process.kill()
         driver.end(process)
 
 
