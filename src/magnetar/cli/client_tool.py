@@ -205,6 +205,7 @@ async def _consume(client: Any, given: Given) -> int:
         "consumer_type": ConsumerType[given["subscription_type"].replace("_", "")],
         "initial_position": InitialPosition[given["subscription_position"]],
         "replicate_subscription_state_enabled": given["replicated"],
+        "durable": given["subscription_mode"] == "Durable",
     }
     name = given["subscription_name"]
     consumer = await client.subscribe(topic, name, schema=_read_schema(given), **options)
@@ -216,11 +217,7 @@ async def _consume(client: Any, given: Given) -> int:
         await consumer.acknowledge(message)
         return message
 
-    code = await _show_all(take, given, until_ms=given["end_timestamp"])
-    if given["subscription_mode"] == "NonDurable":
-        # Our client has subscriptions that end with their consumer for readers only; so it ends here.
-        await consumer.unsubscribe(force=False)
-    return code
+    return await _show_all(take, given, until_ms=given["end_timestamp"])
 
 
 async def _read(client: Any, given: Given) -> int:

@@ -129,6 +129,10 @@ async def _subscription(session: Session, topic: ServedTopic, request: pb.Comman
 async def _placed_subscription(
     session: Session, topic: ServedTopic, request: pb.CommandSubscribe
 ) -> ServedSubscription:
+    present = topic.subscriptions.get(request.subscription)
+    if isinstance(present, Subscription) and present.cursor.is_durable is not request.durable:
+        kind = "Durable" if present.cursor.is_durable else "NonDurable"
+        raise NotSupported(f"{kind} subscription with the same name already exists.")
     if not request.durable:
         return topic.open_reader_subscription(request.subscription, _reader_start(request))
     settings = topic.settings if isinstance(topic, Topic) else session.broker.settings
