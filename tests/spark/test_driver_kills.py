@@ -105,7 +105,9 @@ def stopped(driver: Driver, tmp_path: Path, eventually: Callable[..., bool]) -> 
     def start(point: str) -> Popen:
         driver.plan(point, "driver-stops")
         made.append(driver.start(cores=2, parts=3))
-        eventually((tmp_path / crash_points.STOPPED).exists, limit_s=DRIVER_LIMIT_S)
+        is_stopped = (tmp_path / crash_points.STOPPED).exists
+        eventually(lambda: is_stopped() or made[0].poll() is not None, limit_s=DRIVER_LIMIT_S)
+        assert is_stopped(), driver.log()
         return made[0]
 
     yield start
