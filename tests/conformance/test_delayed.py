@@ -55,9 +55,12 @@ def test_messages_arrive_in_the_order_of_their_times_and_never_early(
         assert arrived_s > due_s - 0.005, "not before its time"
 
 
-@pytest.mark.feature("F-DLY-04")
-def test_an_exclusive_subscription_gets_delayed_messages_at_once(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "s")
+@pytest.mark.feature("F-DLY-04", "D-34")
+@pytest.mark.parametrize("ordered", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
+def test_an_ordered_subscription_gets_delayed_messages_at_once(
+    client: pulsar.Client, topic: str, ordered: pulsar.ConsumerType
+) -> None:
+    consumer = client.subscribe(topic, "s", consumer_type=ordered)
     producer = client.create_producer(topic)
     producer.send(b"later", deliver_after=timedelta(hours=1))
     assert consumer.receive(10_000).data() == b"later"

@@ -64,7 +64,7 @@ def _receive(consumer: Any, count: int) -> list[Any]:
     return [consumer.receive(timeout_millis=30_000) for _ in range(count)]
 
 
-@pytest.mark.feature("B-15", "F-DISP-17")
+@pytest.mark.feature("B-15", "F-DISP-17", "D-21")
 def test_a_shadow_shows_everything_in_order_with_the_same_ids(
     standalone: StandaloneProcess, client: pulsar.Client
 ) -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Subscriptions of every type, as the official client and the bare protocol see them."""
 
+import json
 import time
+import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -113,27 +115,66 @@ def test_nacks_on_an_exclusive_subscription_come_back_in_order(client: pulsar.Cl
     nothing_comes(consumer)
 
 
-@pytest.mark.feature("F-SUB-05", "F-SUB-06")
-def test_failover_moves_all_that_is_unacknowledged_to_the_next_by_name(client: pulsar.Client, topic: str) -> None:
-    active = client.subscribe(topic, "s", consumer_type=FAILOVER, consumer_name="a")
-    spare = client.subscribe(topic, "s", consumer_type=FAILOVER, consumer_name="b")
+def active_name(standalone: StandaloneProcess, topic: str) -> str:
+    with urllib.request.urlopen(
+        f"{standalone.web_url}/admin/v2/{topic.replace('://', '/')}/stats", timeout=30
+    ) as answer:
+        return str(json.load(answer)["subscriptions"]["s"]["activeConsumerName"])
+
+
+@pytest.mark.feature("F-SUB-05", "F-SUB-06", "D-33")
+def test_failover_moves_all_that_is_unacknowledged_to_the_next(
+    standalone: StandaloneProcess, client: pulsar.Client, topic: str
+) -> None:
+    consumers = {
+        name: client.subscribe(topic, "s", consumer_type=FAILOVER, consumer_name=name) for name in ("a", "b", "c")
+    }
+    active = consumers.pop(active_name(standalone, topic))
     sent = publish(client, topic, 20)
     assert take(active, 5) == sent[:5]
     take(active, 5, ack=False)
-    nothing_comes(spare, 100)
+    for spare in consumers.values():
+        nothing_comes(spare, 100)
     active.close()
-    assert take(spare, 15) == sent[5:]
+    following = consumers.pop(active_name(standalone, topic))
+    assert take(following, 15) == sent[5:]
+    nothing_comes(next(iter(consumers.values())), 100)
 
 
-@pytest.mark.feature("F-SUB-05")
-def test_consumers_are_told_who_is_active(standalone: StandaloneProcess, topic: str) -> None:
-    with RawClient(standalone.port) as first, RawClient(standalone.port) as second:
-        first.subscribe(topic, "s", subType=pb.CommandSubscribe.Failover, consumer_name="b")
-        assert first.expect("active_consumer_change").is_active
-        second.subscribe(topic, "s", subType=pb.CommandSubscribe.Failover, consumer_name="c")
-        assert not second.expect("active_consumer_change").is_active
-        first.close()
-        assert second.expect("active_consumer_change").is_active
+# Whom Apache Pulsar 4.0.8 made active of the consumers alpha, beta and gamma, on topics ring-0, ring-1 and so on.
+APACHES_CHOICE = (
+    "gamma",
+    "gamma",
+    "alpha",
+    "alpha",
+    "gamma",
+    "alpha",
+    "alpha",
+    "alpha",
+    "beta",
+    "beta",
+    "beta",
+    "gamma",
+)
+
+
+@pytest.mark.feature("F-SUB-05", "D-33")
+def test_the_active_consumer_is_the_one_that_pulsar_chooses_and_all_are_told(standalone: StandaloneProcess) -> None:
+    for number, expected in enumerate(APACHES_CHOICE[:4]):
+        topic = f"persistent://public/default/ring-{number}"
+        told: dict[str, bool] = {}
+        with (
+            RawClient(standalone.port) as first,
+            RawClient(standalone.port) as second,
+            RawClient(standalone.port) as third,
+        ):
+            for client, name in ((first, "alpha"), (second, "beta"), (third, "gamma")):
+                client.subscribe(topic, "s", subType=pb.CommandSubscribe.Failover, consumer_name=name)
+            assert active_name(standalone, topic) == expected
+            for client, name in ((first, "alpha"), (second, "beta"), (third, "gamma")):
+                while told.get(name) is not (name == expected):
+                    told[name] = client.expect("active_consumer_change").is_active
+        assert [name for name, is_active in told.items() if is_active] == [expected]
 
 
 # --- Shared ---------------------------------------------------------------------------------------
@@ -262,7 +303,7 @@ def test_batches_larger_than_the_queue_all_arrive(client: pulsar.Client, topic: 
     assert take(consumer, 1000) == sent
 
 
-@pytest.mark.feature("F-PROD-31")
+@pytest.mark.feature("F-PROD-31", "D-28")
 @pytest.mark.parametrize("consumer_type", [EXCLUSIVE, SHARED, KEY_SHARED])
 def test_chunked_messages_arrive_whole_with_two_consumers(
     client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from magnetar import Client, ConsumerType
+from magnetar import Client, ConsumerType, InitialPosition
 from magnetar.errors import BadTransactionStatus, MagnetarError, TimedOut, TransactionConflict
 from magnetar.ids import EARLIEST_MESSAGE
 from magnetar.wire import message
@@ -79,6 +79,72 @@ def test_aborted_messages_are_never_seen_and_block_nobody(service: Service) -> N
             while await reader.has_message_available():
                 read.append((await reader.read_next(20_000)).data())
             assert read == [b"before", b"after"]
+
+    run(test())
+
+
+@pytest.mark.feature("F-TXN-02", "D-35")
+def test_the_whole_interface_of_a_transaction(service: Service) -> None:
+    """Begin with a time-out, send, acknowledge one by one and cumulatively, commit, abort, and what comes too late."""
+
+    async def test() -> None:
+        source, target = service.topic("api-in"), service.topic("api-out")
+        async with Client(service.url) as client:
+            single = await client.subscribe(source, "single", consumer_type=ConsumerType.Shared)
+            ordered = await client.subscribe(source, "ordered")
+            results = await client.subscribe(target, "s")
+            sender = await client.create_producer(source)
+            for number in range(3):
+                await sender.send(b"%d" % number)
+            producer = await client.create_producer(target)
+            committed = await client.new_transaction(timeout_ms=60_000)
+            # Nobody registers a topic or a subscription by hand: the client does, before the first use of each.
+            assert (await producer.send(b"kept", txn=committed)).entry_id == 0
+            await single.acknowledge(await single.receive(20_000), txn=committed)
+            await ordered.receive(20_000)
+            await ordered.acknowledge_cumulative(await ordered.receive(20_000), txn=committed)
+            most, least = committed.ids
+            path = f"transactionMetadata/{most}/{least}"
+            shown = await asyncio.to_thread(admin, service, "GET", path)
+            assert list(shown["producedPartitions"]) == [target]
+            assert sorted(shown["ackedPartitions"][source]) == ["ordered", "single"]
+            aborted = await client.new_transaction()
+            await producer.send(b"lost", txn=aborted)
+            await aborted.abort()
+            await committed.commit()
+            assert (await results.receive(20_000)).data() == b"kept"
+            await nothing_comes(results)
+            for over in (committed, aborted):
+                with pytest.raises(MagnetarError):
+                    await producer.send(b"late", txn=over)
+            for name, left in (("single", {b"1", b"2"}), ("ordered", {b"2"})):
+                await (single if name == "single" else ordered).close()
+                consumer = await client.subscribe(source, name, consumer_type=ConsumerType.Shared)
+                assert {(await consumer.receive(20_000)).data() for _ in left} == left
+
+    run(test())
+
+
+def metric(service: Service, name: str) -> list[float]:
+    with urllib.request.urlopen(f"{service.web_url}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{")]
+
+
+@pytest.mark.feature("F-PRB-22")
+def test_a_transaction_that_nobody_ends_is_seen_and_its_time_out_frees_the_consumers(service: Service) -> None:
+    async def test() -> None:
+        topic = service.topic("forgotten")
+        async with Client(service.url) as client:
+            consumer = await client.subscribe(topic, "s")
+            producer = await client.create_producer(topic)
+            txn = await client.new_transaction(timeout_ms=8_000)
+            await producer.send(b"never", txn=txn)
+            await producer.send(b"after")
+            await nothing_comes(consumer)
+            assert sum(await asyncio.to_thread(metric, service, "pulsar_txn_active_count")) >= 1
+            assert max(await asyncio.to_thread(metric, service, "magnetar_txn_oldest_seconds")) > 0
+            assert (await consumer.receive(60_000)).data() == b"after"
 
     run(test())
 
@@ -300,6 +366,30 @@ def test_every_answer_names_its_transaction(raw: RawClient) -> None:
     assert ask(raw, Type.ADD_PARTITION_TO_TXN, add, "addPartitionToTxnResponse").error == pb.InvalidTxnStatus
     add.txnid_least_bits = 10**9
     assert ask(raw, Type.ADD_PARTITION_TO_TXN, add, "addPartitionToTxnResponse").error == pb.TransactionNotFound
+
+
+@pytest.mark.feature("F-PROD-45", "D-06", "D-35")
+def test_a_send_with_two_times_64_bits_is_stored_and_hidden_until_its_commit(raw: RawClient, service: Service) -> None:
+    """The partition was never registered by the client: the topic's owner does that itself."""
+    topic = service.topic("hidden")
+    assert ask(raw, Type.PRODUCER, pb.CommandProducer(topic=topic, producer_id=1), "producer_success").producer_ready
+    txn = begin(raw)
+    assert txn.HasField("txnid_most_bits")
+    assert max(txn.txnid_most_bits, txn.txnid_least_bits) < 2**64
+    send(raw, 0, b"in", txn)
+    assert raw.expect("send_receipt").sequence_id == 0
+    path = topic.replace("://", "/")
+    assert service.admin("GET", f"{path}/stats")["msgInCounter"] == 1
+
+    async def test() -> None:
+        async with Client(service.url) as client:
+            consumer = await client.subscribe(topic, "s", initial_position=InitialPosition.Earliest)
+            await nothing_comes(consumer)
+            assert not (await asyncio.to_thread(end, raw, txn, pb.COMMIT)).HasField("error")
+            assert (await consumer.receive(20_000)).data() == b"in"
+
+    run(test())
+    ask(raw, Type.CLOSE_PRODUCER, pb.CommandCloseProducer(producer_id=1), "success")
 
 
 def test_a_message_that_waits_for_its_coordinator_is_answered_in_its_turn(raw: RawClient, service: Service) -> None:

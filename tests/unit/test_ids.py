@@ -152,6 +152,7 @@ def test_text_form_survives(message_id: MessageId) -> None:
     assert MessageId.parse(str(message_id)) == message_id
 
 
+@pytest.mark.feature("D-25")
 def test_text_forms() -> None:
     assert str(MessageId(12, 3, 4, 5)) == "12:3:4:5"
     assert repr(MessageId(12, 3)) == "MessageId(12:3:-1:-1)"

@@ -21,6 +21,7 @@ from magnetar.broker.subscription import KeySharing, SubscriptionType
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import ConsumerBusy, NotSupported, ServiceNotReady
 from magnetar.ids import LATEST, Position
+from magnetar.names import TopicName
 
 _UNLIMITED: Final = 0
 
@@ -36,7 +37,7 @@ class NoCursor:
 
 
 class NonPersistentSubscription:
-    def __init__(self, name: str, settings: BrokerSettings, *, partition: int) -> None:
+    def __init__(self, name: str, settings: BrokerSettings, *, topic: TopicName) -> None:
         self.name = name
         self.cursor = NoCursor()
         self.type: SubscriptionType | None = None
@@ -46,7 +47,7 @@ class NonPersistentSubscription:
         self.bytes_out = 0
         self.messages_dropped = 0
         self._settings = settings
-        self._partition = partition
+        self._topic = topic
         self._closed = False
 
     @property
@@ -138,7 +139,9 @@ class NonPersistentSubscription:
         if type_ is SubscriptionType.EXCLUSIVE:
             return ExclusiveDispatcher(self._on_active)
         if type_ is SubscriptionType.FAILOVER:
-            return FailoverDispatcher(self._on_active, self._partition)
+            return FailoverDispatcher(
+                self._on_active, self._topic, ring_for_partitions=settings.failover_ring_for_partitions
+            )
         if type_ is SubscriptionType.SHARED:
             return SharedDispatcher(round_entries_max=settings.dispatch_round_robin_entries_max, unacked_max=_UNLIMITED)
         if key_sharing.is_sticky:

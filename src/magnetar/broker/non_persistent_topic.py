@@ -117,7 +117,7 @@ class NonPersistentTopic:
         if subscription is None:
             if 0 < self._settings.subscriptions_per_topic_max <= len(self.subscriptions):
                 raise NotSupported(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
-            subscription = NonPersistentSubscription(name, self._settings, partition=self.name.partition_index)
+            subscription = NonPersistentSubscription(name, self._settings, topic=self.name)
             self.subscriptions[name] = subscription
         return subscription
 

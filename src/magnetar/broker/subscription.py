@@ -30,6 +30,7 @@ from magnetar.errors import ConsumerBusy, MagnetarError, NotSupported, ServiceNo
 from magnetar.ids import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.names import TopicName
 
 
 class SubscriptionType(Enum):
@@ -53,7 +54,7 @@ class KeySharing(NamedTuple):
 
 class Subscription:
     def __init__(
-        self, name: str, managed_ledger: ManagedLedger, cursor: Cursor, parts: DispatchParts, *, partition: int
+        self, name: str, managed_ledger: ManagedLedger, cursor: Cursor, parts: DispatchParts, *, topic: TopicName
     ) -> None:
         self.name = name
         self.cursor = cursor
@@ -77,7 +78,7 @@ class Subscription:
         self._stored_index: Callable[[], int] | None = None
         self._managed_ledger = managed_ledger
         self._parts = parts
-        self._partition = partition
+        self._topic = topic
         self.pump.filters = parts.memory.filters.chosen(parts.settings.entry_filter_names)
         self._closed = False
         # While the cursor is being moved nobody may join: they would read from the old place.
@@ -364,7 +365,9 @@ class Subscription:
         if type_ is SubscriptionType.EXCLUSIVE:
             return ExclusiveDispatcher(self._on_active)
         if type_ is SubscriptionType.FAILOVER:
-            return FailoverDispatcher(self._on_failover, self._partition)
+            return FailoverDispatcher(
+                self._on_failover, self._topic, ring_for_partitions=settings.failover_ring_for_partitions
+            )
         if type_ is SubscriptionType.SHARED:
             return SharedDispatcher(
                 new_spread(settings.shared_spread),

@@ -483,7 +483,7 @@ class Topic:
             self.managed_ledger,
             cursor,  # type: ignore[arg-type]
             self._dispatch,
-            partition=self.name.partition_index,
+            topic=self.name,
         )
         lookups = EntryLookups(self.managed_ledger, self._dispatch.memory.facts)
         subscription.count_messages(lookups, lambda: self.stored_index)

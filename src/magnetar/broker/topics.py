@@ -354,10 +354,9 @@ class Topics:
 
     async def _look_after(self) -> None:
         settings = self._settings
-        interval_s = settings.topic_upkeep_interval_s
-        inactivity_s = 0.0
+        looked_s = self._clock.elapsed_s()
         while True:
-            await self._clock.pause(interval_s)
+            await self._clock.pause(settings.topic_upkeep_interval_s)
             for number, topic in enumerate(self.loaded(), 1):
                 if self._loaded.get(topic.name) is topic:
                     topic.upkeep()
@@ -366,9 +365,9 @@ class Topics:
             for name, in_memory in list(self._in_memory.items()):
                 if in_memory.is_unused:
                     await self.unload(name)
-            inactivity_s += interval_s
-            if inactivity_s >= settings.inactive_topic_check_interval_s:
-                inactivity_s = 0.0
+            # By the clock, not by rounds: those that were missed are one.
+            if self._clock.elapsed_s() - looked_s >= settings.inactive_topic_check_interval_s:
+                looked_s = self._clock.elapsed_s()
                 await self.delete_inactive()
 
     async def delete_inactive(self) -> None:

@@ -152,6 +152,7 @@ class BrokerSettings:
     unacked_messages_per_consumer_max: int = 50_000
     unacked_messages_per_subscription_max: int = 200_000
     failover_delay_ms: int = 1_000
+    failover_ring_for_partitions: bool = False
     # Key_Shared: entries that may wait for their consumer before reading ahead stops.
     key_shared_look_ahead_entries_max: int = 20_000
     key_shared_consistent_hashing: bool = True

@@ -110,6 +110,12 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
             "Unacknowledged messages of a Shared subscription before dispatch pauses.",
         ),
         (
+            "activeConsumerFailoverConsistentHashing",
+            "failover_ring_for_partitions",
+            Flag(),
+            "Active Failover consumers of partitions are chosen by hashes of names, not by the partition's number.",
+        ),
+        (
             "activeConsumerFailoverDelayTimeMillis",
             "failover_delay_ms",
             MILLISECONDS,

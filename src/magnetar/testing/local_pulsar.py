@@ -3,7 +3,7 @@
 
 Owns the disk, so that a restart finds what was durable; the clock, if it is not the world's; and the clients that it
 made, which must be closed when the block ends. Listens on a free loopback port, the same one over all its restarts, or
-on none at all. Never starts a thread when the disk is in memory.
+on none at all. Never starts a thread when the disk is in memory and HTTP is not served.
 Assembles.
 """
 
@@ -25,6 +25,7 @@ from magnetar.runtime.chance import fresh_seed, stream
 from magnetar.runtime.clock import SystemClock, WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.memory_transport import MemoryTransport, connect_in_memory
+from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import DiskCall, DiskFaults, Latency
@@ -45,7 +46,7 @@ class LocalPulsar:
     Settings are Pulsar's own keys: `LocalPulsar(settings={"maxMessageSize": "1048576"})`. With a directory the disk is
     real. `clock` is "real", "manual" (time moves by `advance` only), "auto" (time jumps to what is due next when
     nothing else is to be done; in memory only), or a clock. `transport="memory"` does without a port: then
-    `pulsar.client()` makes the clients.
+    `pulsar.client()` makes the clients. With `http=True` the admin interface is served too, at `pulsar.web_url`.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class LocalPulsar:
         clock: Literal["real", "manual", "auto"] | WallClock = "real",
         transport: Literal["tcp", "memory"] = "tcp",
         seed: int | None = None,
+        http: bool = False,
     ) -> None:
         if clock == "auto" and (transport != "memory" or directory is not None):
             raise BadSetting('clock="auto" needs transport="memory" and no directory: only there nothing is unseen')
@@ -64,6 +66,7 @@ class LocalPulsar:
         self.service_url = ""
         self._is_auto = clock == "auto"
         self._in_memory = transport == "memory"
+        self._metrics = Metrics() if http else None
         self._directory = directory
         self._given = dict(settings or {})
         self._port = 0
@@ -120,6 +123,12 @@ class LocalPulsar:
         """The assembly inside, for tests that look behind the protocol."""
         assert self._standalone is not None, "the broker is not running"
         return self._standalone
+
+    @property
+    def web_url(self) -> str:
+        """Where the admin interface is served; another port after each restart."""
+        assert self._metrics is not None, "only with LocalPulsar(http=True)"
+        return self.standalone.web_url
 
     # --- clients -----------------------------------------------------------------------------------
 
@@ -238,9 +247,12 @@ class LocalPulsar:
             clock=self.clock,
             random=stream(self.seed, "standalone"),
             on_failed=self._on_failed,
+            metrics=self._metrics,
         )
         self.service_url = await self._standalone.start(listens=not self._in_memory)
         self._port = int(self.service_url.rpartition(":")[2])
+        if self._standalone.admin is not None:
+            await self._standalone.admin.is_serving.wait()
 
     async def _stop(self) -> None:
         if self._standalone is not None:

@@ -18,6 +18,7 @@ from magnetar.broker.resource_groups import RESOURCE_GROUPS_ROOT
 from magnetar.broker.subscription import SubscriptionType
 from magnetar.broker.topic import READER_GRACE_MS
 from magnetar.config.broker import BrokerSettings
+from magnetar.config.load import load_settings
 from magnetar.errors import BookieUnavailable, PersistenceFailed
 from magnetar.ids import EARLIEST, Position
 from magnetar.managed_ledger.orphans import Orphan, orphans
@@ -233,6 +234,16 @@ def test_parts_of_batches_count_only_while_they_are_switched_on() -> None:
 
     for enabled in (True, False):
         run(main(enabled))
+
+
+@pytest.mark.feature("D-12")
+def test_the_switch_for_parts_of_batches_is_spelled_as_pulsar_spells_it() -> None:
+    for spelling, expected in (
+        ("acknowledgmentAtBatchIndexLevelEnabled", False),
+        ("acknowledgementAtBatchIndexLevelEnabled", True),
+    ):
+        assert load_settings(environ={f"PULSAR_PREFIX_{spelling}": "false"}).broker.batch_index_acks is expected
+    assert load_settings().broker.batch_index_acks
 
 
 @pytest.mark.feature("F-DISP-12")

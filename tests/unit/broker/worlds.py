@@ -20,10 +20,14 @@ from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.managed_ledger.cursor_state import CursorState
 from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.ledger_list import LedgerList, LedgerSpan
+from magnetar.names import TopicName
 from magnetar.runtime.clock import Timer, WallClock
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire import message
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
+
+# Of Failover consumers a, b and c the first is active on this topic, and after it the second.
+TOPIC = TopicName.parse("persistent://public/default/t3")
 
 
 class HandClock(WallClock):
@@ -216,7 +220,7 @@ class World:
             on_closed=lambda _: None,
         )
         state.reset(EARLIEST)
-        self.subscription = Subscription("s", cast("Any", self.log), cursor, parts, partition=-1)
+        self.subscription = Subscription("s", cast("Any", self.log), cursor, parts, topic=TOPIC)
 
     def publish(
         self, *, key: str = "", batch: int = 0, deliver_at_ms: int = 0, marker: bool = False, size: int = 4

@@ -221,7 +221,7 @@ def test_assembly_is_bounded_in_number_and_time() -> None:
     assert (len(assembly), assembly.take_dropped()) == (0, [Position(1, 1), Position(1, 2)])
 
 
-@pytest.mark.feature("F-PROD-11")
+@pytest.mark.feature("F-PROD-11", "D-31")
 @given(texts, st.integers(1, 20), st.sampled_from(HashingScheme))
 def test_a_key_goes_to_one_partition_in_every_mode(key: str, partitions: int, scheme: HashingScheme) -> None:
     for mode in (PartitionsRoutingMode.UseSinglePartition, PartitionsRoutingMode.RoundRobinDistribution):

@@ -174,7 +174,7 @@ def test_an_owner_that_dies_at_any_call_leaves_all_that_was_told(kind: str) -> N
     asyncio.run(sweep())
 
 
-@pytest.mark.feature("F-RET-13", "F-RET-16")
+@pytest.mark.feature("F-RET-13", "F-RET-16", "D-19")
 @pytest.mark.parametrize("kind", ["refused", "lost", "unanswered"])
 def test_a_store_that_fails_at_any_call_costs_nothing_that_was_told(kind: str) -> None:
     async def sweep() -> None:
@@ -186,7 +186,7 @@ def test_a_store_that_fails_at_any_call_costs_nothing_that_was_told(kind: str) -
     asyncio.run(sweep())
 
 
-@pytest.mark.feature("F-RET-16")
+@pytest.mark.feature("F-RET-16", "D-19")
 @pytest.mark.parametrize("kind", ["before", "after"])
 def test_a_deletion_that_stops_at_any_call_is_finished_by_the_next(kind: str) -> None:
     async def sweep() -> None:

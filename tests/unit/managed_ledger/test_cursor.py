@@ -73,7 +73,7 @@ def test_acks_that_were_saved_come_back(loop_run: RunOnLoop, clean: bool, parts:
     loop_run(scenario())
 
 
-@pytest.mark.feature("F-CUR-10", "F-CUR-15")
+@pytest.mark.feature("F-CUR-10", "F-CUR-15", "D-17")
 def test_many_acks_cost_few_saves_and_no_metadata_writes(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
         world = World(cursor_flush_interval_ms=60_000)
@@ -227,7 +227,7 @@ def test_a_full_cursor_ledger_is_replaced_and_deleted(loop_run: RunOnLoop) -> No
     loop_run(scenario())
 
 
-@pytest.mark.feature("F-CUR-11")
+@pytest.mark.feature("F-CUR-11", "D-17")
 def test_when_no_ledger_can_be_written_the_record_takes_the_state(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
         world = World(append_timeout_ms=200)

@@ -5,11 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from magnetar.config.load import load_settings
 from magnetar.config.managed_ledger import ManagedLedgerSettings
+from magnetar.errors import BadSetting
 from magnetar.ids import Position
 from magnetar.managed_ledger.ledger_list import LedgerSpan
 from magnetar.managed_ledger.retention import consumed_ledgers, trimmable_ledgers
 from magnetar.managed_ledger.rollover import Rollover, decide_rollover
+
+MEGABYTE = 1024 * 1024
 
 
 def log() -> list[LedgerSpan]:
@@ -89,6 +93,35 @@ def test_a_ledger_is_rolled_when_full_and_old_enough_or_too_old(
     entries: int, size_bytes: int, age_ms: int, expected: Rollover
 ) -> None:
     assert decide_rollover(LIMITS, entries=entries, size_bytes=size_bytes, age_ms=age_ms, idle_ms=0) is expected
+
+
+@pytest.mark.feature("D-01")
+def test_the_size_that_fills_a_ledger_is_pulsars_unless_another_is_asked_for() -> None:
+    assert ManagedLedgerSettings().ledger_bytes_max == 2048 * MEGABYTE
+    asked = load_settings(environ={"PULSAR_PREFIX_managedLedgerMaxSizePerLedgerMbytes": "100"}).managed_ledger
+    old_ms = asked.rollover_age_min_ms
+    for size_bytes, expected in ((100 * MEGABYTE - 1, Rollover.STAY), (100 * MEGABYTE, Rollover.ROLL)):
+        assert decide_rollover(asked, entries=1, size_bytes=size_bytes, age_ms=old_ms, idle_ms=0) is expected
+
+
+@pytest.mark.feature("D-02")
+@given(entries=st.integers(1, 100), size_bytes=st.integers(1, 10_000), age_ms=st.integers(0, 5_000))
+def test_no_ledger_is_rolled_before_its_time(entries: int, size_bytes: int, age_ms: int) -> None:
+    """Pulsar's rule: the least time holds for a full ledger and for an old one; the longest cannot be less."""
+    rolls = decide_rollover(LIMITS, entries=entries, size_bytes=size_bytes, age_ms=age_ms, idle_ms=0) is Rollover.ROLL
+    has_reason = entries >= 10 or size_bytes >= 1000 or age_ms >= 1000
+    assert rolls == (has_reason and age_ms >= 100)
+
+
+@pytest.mark.feature("D-02")
+def test_a_longest_time_that_is_shorter_than_the_least_is_refused() -> None:
+    with pytest.raises(BadSetting, match=r"rollover_age_min_ms|managedLedgerM..LedgerRolloverTimeMinutes"):
+        load_settings(
+            environ={
+                "PULSAR_PREFIX_managedLedgerMinLedgerRolloverTimeMinutes": "10",
+                "PULSAR_PREFIX_managedLedgerMaxLedgerRolloverTimeMinutes": "5",
+            }
+        )
 
 
 @pytest.mark.feature("F-ML-08")

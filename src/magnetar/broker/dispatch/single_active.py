@@ -2,18 +2,20 @@
 """Exclusive and Failover: all entries go to one consumer, in order.
 
 Exclusive refuses a second consumer. Failover keeps them sorted by priority and name, and picks by the topic's partition
-index, so that the active roles of a partitioned topic spread over the consumers. Redelivery rewinds: order is kept by
-sending everything unacknowledged again.
+index, so that the active roles of a partitioned topic spread over the consumers; without one by `active_ring`.
+Redelivery rewinds: order is kept by sending everything unacknowledged again.
 Decides.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 from magnetar.broker.consumer import Consumer, Delivery, DeliveryRun
+from magnetar.broker.dispatch.active_ring import ActiveRing
 from magnetar.broker.dispatch.dispatcher import Dispatcher, Round
 from magnetar.broker.dispatch.redelivery_counts import RedeliveryCounts
 from magnetar.errors import ConsumerBusy
 from magnetar.ids import Position
+from magnetar.names import TopicName
 
 
 class SingleActiveDispatcher(Dispatcher):
@@ -102,9 +104,12 @@ class ExclusiveDispatcher(SingleActiveDispatcher):
 
 
 class FailoverDispatcher(SingleActiveDispatcher):
-    def __init__(self, on_active: Callable[[Consumer | None], None], partition: int) -> None:
+    def __init__(
+        self, on_active: Callable[[Consumer | None], None], topic: TopicName, *, ring_for_partitions: bool = False
+    ) -> None:
         super().__init__(on_active)
-        self._partition = partition
+        self._partition = topic.partition_index
+        self._ring = ActiveRing(str(topic)) if self._partition < 0 or ring_for_partitions else None
 
     def add(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
@@ -112,9 +117,9 @@ class FailoverDispatcher(SingleActiveDispatcher):
         self._elect()
 
     def _choose(self) -> Consumer | None:
-        """Among the consumers of the best priority: by partition index, or the first where there is none."""
+        """Among the consumers of the best priority: by partition index, or by the ring where there is none."""
         if not self.consumers:
             return None
         best = self.consumers[0].priority
         peers = [consumer for consumer in self.consumers if consumer.priority == best]
-        return peers[self._partition % len(peers)] if self._partition >= 0 else peers[0]
+        return peers[self._partition % len(peers)] if self._ring is None else self._ring.choose(peers)

@@ -33,7 +33,7 @@ async def world_with_buckets() -> World:
     return world
 
 
-@pytest.mark.feature("F-DLY-07", "B-16")
+@pytest.mark.feature("F-DLY-07", "B-16", "D-22")
 def test_entries_of_whole_ledgers_are_stored_and_leave_memory() -> None:
     async def main() -> None:
         world = await world_with_buckets()
@@ -66,7 +66,7 @@ def test_everything_goes_out_once_in_the_order_of_time_and_used_up_buckets_are_d
     run(main())
 
 
-@pytest.mark.feature("F-DLY-06", "F-PRB-16")
+@pytest.mark.feature("F-DLY-06", "F-PRB-16", "D-22")
 @pytest.mark.parametrize("harm", ["none", "ledger lost", "away for a while"])
 def test_a_new_owner_delivers_all_whatever_became_of_the_bucket(harm: str) -> None:
     async def main() -> None:

@@ -123,6 +123,7 @@ def test_positions_that_the_consumer_does_not_hold_are_not_given_out_again() -> 
     dispatcher.check()
 
 
+@pytest.mark.feature("D-28")
 def test_all_parts_of_a_chunked_message_go_to_one_consumer_and_only_they_wait_for_it() -> None:
     dispatcher = new_dispatcher(round_entries_max=1)
     first, second = new_consumer("first", permits=1), new_consumer("second", permits=9)
@@ -153,6 +154,7 @@ def test_parts_that_wait_for_one_consumer_stop_reading_ahead_at_their_bound() ->
     assert dispatcher.may_read()
 
 
+@pytest.mark.feature("D-28")
 def test_when_the_consumer_of_a_half_sent_message_leaves_all_its_parts_go_to_another() -> None:
     dispatcher = new_dispatcher(round_entries_max=1)
     first, second = new_consumer("first", permits=1), new_consumer("second", permits=9)

@@ -7,10 +7,15 @@ from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch.single_active import ExclusiveDispatcher, FailoverDispatcher
 from magnetar.errors import ConsumerBusy
 from magnetar.ids import Position
+from magnetar.names import TopicName
 from tests.unit.broker.dispatch.machines import delivery, given_ids, new_consumer
 
 
 def ignore(consumer: Consumer | None) -> None: ...
+
+
+def topic_of(name: str) -> TopicName:
+    return TopicName.parse(f"persistent://public/default/{name}")
 
 
 @pytest.mark.feature("F-SUB-02")
@@ -25,10 +30,10 @@ def test_a_second_exclusive_consumer_is_refused_and_the_first_stays() -> None:
     assert dispatcher.room(1) == 3
 
 
-@pytest.mark.feature("F-SUB-05")
-def test_failover_takes_the_best_priority_then_the_first_name() -> None:
+@pytest.mark.feature("F-SUB-05", "D-33")
+def test_failover_takes_the_best_priority_then_the_place_on_the_ring() -> None:
     told: list[str | None] = []
-    dispatcher = FailoverDispatcher(lambda consumer: told.append(consumer.name if consumer else None), partition=-1)
+    dispatcher = FailoverDispatcher(lambda consumer: told.append(consumer.name if consumer else None), topic_of("t0"))
     late, early, preferred = new_consumer("b", priority=1), new_consumer("a", priority=1), new_consumer("z")
     for consumer in (late, early, preferred):
         dispatcher.add(consumer)
@@ -37,11 +42,31 @@ def test_failover_takes_the_best_priority_then_the_first_name() -> None:
     assert told == ["b", "a", "z", "a", "b", None]
 
 
+@pytest.mark.feature("D-33")
+def test_the_ring_is_the_one_of_pulsar() -> None:
+    """Whom Apache Pulsar 4.0.8 made active on topics ring-0 to ring-11; partitions follow when they are told to."""
+    expected = ("gamma", "gamma", "alpha", "alpha", "gamma", "alpha", "alpha", "alpha", "beta", "beta", "beta", "gamma")
+    for number, name in enumerate(expected):
+        dispatcher = FailoverDispatcher(ignore, topic_of(f"ring-{number}"))
+        for each in ("gamma", "alpha", "beta"):
+            dispatcher.add(new_consumer(each))
+        assert dispatcher.active is not None
+        assert dispatcher.active.name == name
+    chosen = set()
+    for number in range(8):
+        dispatcher = FailoverDispatcher(ignore, topic_of(f"t-partition-{number}"), ring_for_partitions=True)
+        for each in ("a", "b"):
+            dispatcher.add(new_consumer(each))
+        assert dispatcher.active is not None
+        chosen.add((number % 2, dispatcher.active.name))
+    assert len(chosen) > 2, "not by the partition's number"
+
+
 @pytest.mark.feature("F-SUB-07")
 def test_failover_spreads_the_active_role_over_partitions() -> None:
     active = []
     for partition in range(4):
-        dispatcher = FailoverDispatcher(ignore, partition)
+        dispatcher = FailoverDispatcher(ignore, topic_of(f"t-partition-{partition}"))
         for name in ("a", "b"):
             dispatcher.add(new_consumer(name))
         assert dispatcher.active is not None
@@ -77,7 +102,7 @@ def test_batches_exceed_the_permits_by_less_than_one_entry() -> None:
 
 
 def test_redelivery_asked_by_a_consumer_that_is_not_active_changes_nothing() -> None:
-    dispatcher = FailoverDispatcher(ignore, partition=-1)
+    dispatcher = FailoverDispatcher(ignore, topic_of("t0"))
     active, spare = new_consumer("a", permits=5), new_consumer("b", permits=5)
     dispatcher.add(active)
     dispatcher.add(spare)
