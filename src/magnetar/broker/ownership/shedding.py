@@ -17,6 +17,8 @@ from magnetar.config.balance import BalanceSettings
 
 # What is moved beyond the excess, so that a broker does not stand at its limit again at once.
 MARGIN_PERCENT: Final = 5.0
+# A taker must be so much lighter after a move than the giver was before it; less is the noise of what is measured.
+GAIN_PERCENT: Final = 5.0
 # TransferShedder: how far the brokers' uses may spread, in percent.
 SPREAD_PERCENT: Final = 12.5
 
@@ -220,8 +222,9 @@ def _heaviest(
     measure = measure or _bytes
     free = view.movable(broker)
     own = measure(view.brokers[broker].total)
-    # How much lighter each of the others is, as if it had taken all that left so far.
-    rooms = {other: own - measure(load.total) for other, load in view.brokers.items() if other != broker}
+    # How much lighter than worth it each of the others is, as if it had taken all that left so far.
+    worth = own * (1 - GAIN_PERCENT / 100)
+    rooms = {other: worth - measure(load.total) for other, load in view.brokers.items() if other != broker}
     moves: list[Move] = []
     left = amount
     # One stays.
@@ -229,7 +232,7 @@ def _heaviest(
         weight = measure(load)
         if left <= 0 or weight <= 0:
             break
-        # A bundle as heavy as the difference between two brokers would only change places with it.
+        # A bundle as heavy as the difference between two brokers would only make the other the heavier one.
         takers = tuple(other for other, room in rooms.items() if weight < room)
         if not takers or (at_most and weight > left):
             continue
