@@ -3,6 +3,7 @@
 there. Nothing here starts a container; see docs/operating/deployment.md for what that leaves open.
 """
 
+import json
 import os
 import re
 import shutil
@@ -151,6 +152,24 @@ def test_compose_starts_three_stores_three_bookies_two_brokers_and_a_proxy() -> 
         assert set(service.get("environment", {})) <= SETTINGS
         assert all(other in services for other in service["depends_on"])
         assert name == "initialize" or "healthcheck" in service
+
+
+@pytest.mark.feature("F-DEP-03")
+@pytest.mark.timeout(900)
+def test_what_compose_starts_becomes_healthy_and_carries_messages(tmp_path: Path) -> None:
+    """Without a container engine: every service in a network of its own, with the file's commands and settings."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("ip") is None:
+        skip_or_fail("networks of their own need root, unshare and ip")
+    program = [sys.executable, "-m", "tests.deploy.compose_in_namespaces", str(tmp_path)]
+    line = ["unshare", "--net", "--mount", "--fork", "--kill-child", *program]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=DEPLOY.parent)
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert sorted(seen["healthy"]) == sorted(set(yaml.safe_load(COMPOSE.read_text())["services"]) - {"initialize"})
+    assert seen["received"] == [str(number) for number in range(10)]
+    assert "compose" in seen["clusters"]
+    assert sorted(seen["brokers"]) == ["broker-1:8080", "broker-2:8080"]
+    assert {seen["exit"][name] for name in ("bookie-1", "broker-1", "proxy", "initialize")} == {0}
 
 
 # --- containers -----------------------------------------------------------------------------------
