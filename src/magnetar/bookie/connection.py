@@ -13,8 +13,9 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
+from magnetar.bookie.add_answers import LedgerAnswers, OldAnswer, ProtobufAnswer
 from magnetar.bookie.guard import Guard
 from magnetar.bookie.storage import BookieStorage
 from magnetar.bookie.version_three import VersionThree
@@ -34,9 +35,8 @@ from magnetar.wire.proto import bookkeeper_pb2 as bk
 NO_AUTHENTICATION: Final = "AuthDisabledPlugin"
 
 _read_add: Final = v2.read_add
-_encode_add_responses: Final = v2.encode_add_responses
 _ADD_BYTES_MIN: Final = v2.ADD_BYTES_MIN
-_ADD_UPPER: Final = v2.ADD_UPPER
+_PLAIN_ADD: Final = v2.ADD_UPPER << 16
 _ADD_ENTRY_AT: Final = v2.ADD_ENTRY_AT
 _RECOVERY: Final = int(RequestFlag.RECOVERY_ADD)
 _BAD_REQUEST: Final = int(ReturnCode.BAD_REQUEST)
@@ -48,46 +48,8 @@ _READ: Final = "READ_ENTRY"
 
 _log = logging.getLogger(__name__)
 
-
-class LedgerAnswers:
-    """Answers this connection's version 2 adds of one ledger; adds of any number of entries share it."""
-
-    __slots__ = ("_answer", "_ledger_id")
-
-    def __init__(self, connection: "BookieConnection", ledger_id: int) -> None:
-        self._answer = connection.answer_adds
-        self._ledger_id = ledger_id
-
-    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
-        self._answer(_encode_add_responses(code, self._ledger_id, first, last), last - first + 1, code)
-
-
-class OldAnswer:
-    """Answers one add of a client that speaks an earlier version of the fixed frames."""
-
-    __slots__ = ("_connection", "_request")
-
-    def __init__(self, connection: "BookieConnection", request: v2.AddRequest) -> None:
-        self._connection = connection
-        self._request = request
-
-    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
-        request = self._request
-        answer = v2.encode_add_response(code, request.ledger_id, request.entry_id, request.version)
-        self._connection.answer_adds(answer, 1, code)
-
-
-class ProtobufAnswer:
-    """Answers one version 3 add."""
-
-    __slots__ = ("_connection", "_request")
-
-    def __init__(self, connection: "BookieConnection", request: bk.Request) -> None:
-        self._connection = connection
-        self._request = request
-
-    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
-        self._connection.answer_adds(v3.encode(v3.answer(self._request, status_of(code))), 1, code)
+# Adds of one ledger and one master key that follow each other: the id that would follow, the key, the entries.
+_Run = list[Any]
 
 
 class ConnectionOwner(Protocol):
@@ -155,27 +117,48 @@ class BookieConnection(asyncio.Protocol):
         if self._is_strange:
             self._serve_stranger(self._cutter.feed(data))
             return
-        listeners = self._listeners
-        add = self._storage.add
+        runs: dict[int, _Run] = {}
         for packet in self._cutter.feed(data):
-            # Nearly every packet is an add of version 2.
+            # Nearly every packet is a plain add of version 2, and those of one ledger go down together.
             if len(packet) >= _ADD_BYTES_MIN:
                 header, master_key, ledger_id, entry_id = _read_add(packet)
-                if header >> 16 == _ADD_UPPER:
-                    entry = packet[_ADD_ENTRY_AT:]
-                    self._adds += 1
-                    self._adds_bytes += len(entry)
-                    answers = listeners.get(ledger_id) or self._listener(ledger_id)
-                    add(ledger_id, entry_id, entry, master_key, answers, header & _RECOVERY != 0)
+                if header == _PLAIN_ADD:
+                    run = runs.get(ledger_id)
+                    if run is not None and run[0] == entry_id and run[1] == master_key:
+                        run[0] = entry_id + 1
+                        run[2].append(packet[_ADD_ENTRY_AT:])
+                        continue
+                    if run is not None:
+                        self._add_runs(runs)
+                    runs[ledger_id] = [entry_id + 1, master_key, [packet[_ADD_ENTRY_AT:]]]
                     continue
+            if runs:
+                self._add_runs(runs)
             if is_protobuf(packet):
                 self._serve_three(packet)
             else:
                 self._serve_two(packet)
+        if runs:
+            self._add_runs(runs)
         if self._cutter.fault is not None:
             _log.warning("closing the connection of %s: %s", self.peer, self._cutter.fault)
             self._end_when_answered()
         self._adjust_reading()
+
+    def _add_runs(self, runs: dict[int, _Run]) -> None:
+        """Hand down what was read and forget it here. Between ledgers there is no order to keep."""
+        listeners, storage = self._listeners, self._storage
+        for ledger_id, (following, master_key, entries) in runs.items():
+            count = len(entries)
+            self._adds += count
+            answers = listeners.get(ledger_id) or self._listener(ledger_id)
+            if count == 1:
+                self._adds_bytes += len(entries[0])
+                storage.add(ledger_id, following - 1, entries[0], master_key, answers)
+            else:
+                self._adds_bytes += sum(map(len, entries))
+                storage.add_run(ledger_id, following - count, entries, master_key, answers)
+        runs.clear()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_open = False
@@ -311,8 +294,10 @@ class BookieConnection(asyncio.Protocol):
         if isinstance(request, v2.AddRequest):
             self._adds += 1
             self._adds_bytes += len(request.entry)
-            _, _, key, ledger_id, entry_id, entry = request
-            self._storage.add(ledger_id, entry_id, entry, key, OldAnswer(self, request))
+            version, flags, key, ledger_id, entry_id, entry = request
+            old = version != PROTOCOL_VERSION
+            answer = OldAnswer(self, request) if old else self._listeners.get(ledger_id) or self._listener(ledger_id)
+            self._storage.add(ledger_id, entry_id, entry, key, answer, not old and flags & _RECOVERY != 0)
         elif isinstance(request, v2.ReadRequest):
             refusal = v2.read_response_front(_TOO_MANY, request.ledger_id, request.entry_id, 0, request.version)
             self._start(partial(self._read, request), _READ, (refusal,))

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import repeat
 from struct import Struct
 from typing import Final
 
@@ -232,9 +233,11 @@ class BookieStorage:
 
     def _are_ordinary(self, entries: list[bytes], ledger_id: int, first: int) -> bool:
         """Whether these are packed entries of that ledger, from that id on, and of allowed sizes."""
-        sizes = range(METADATA_BYTES, self._entry_bytes_max + 1)
-        packed = enumerate(entries, first)
-        return all(len(entry) in sizes and _ids_of(entry) == (ledger_id, entry_id) for entry_id, entry in packed)
+        sizes = [*map(len, entries)]
+        if min(sizes) < METADATA_BYTES or max(sizes) > self._entry_bytes_max:
+            return False
+        ids = range(first, first + len(entries))
+        return [*map(_ids_of, entries)] == [*zip(repeat(ledger_id), ids, strict=False)]
 
     def _store(self, add: HeldAdd) -> None:
         """The same for an add that was looked at with care."""
