@@ -79,6 +79,12 @@ ORDERS: Final[tuple[Order, ...]] = (
     Order("broker", "message_bytes_max", "broker", "process_publish_bytes_max"),
 )
 
+# Plain ports that an empty value closes where there is one with TLS: key, field of `broker`, field of `security`.
+PLAIN_PORTS: Final[tuple[tuple[str, str, str], ...]] = (
+    ("brokerServicePort", "port", "tls_port"),
+    ("webServicePort", "http_port", "https_port"),
+)
+
 # Allowed, but someone should say so aloud.
 CAUTIONS: Final[dict[tuple[str, object], str]] = {
     **SECURITY_CAUTIONS,

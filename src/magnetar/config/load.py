@@ -19,8 +19,8 @@ from magnetar.config.bookie import BookieSettings
 from magnetar.config.bookie_server import BookieServerSettings
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.key import ROLES, STANDALONE, Key
-from magnetar.config.keys import CAUTIONS, KEYS, ORDERS, OWNERS, ROLE_DEFAULTS, ROLE_LIMITS
-from magnetar.config.known_keys import KNOWN_KEYS, KNOWN_PREFIXES
+from magnetar.config.keys import CAUTIONS, KEYS, ORDERS, OWNERS, PLAIN_PORTS, ROLE_DEFAULTS, ROLE_LIMITS
+from magnetar.config.known_keys import KNOWN_KEYS, KNOWN_PREFIXES, RENAMED
 from magnetar.config.ledger import ChannelSettings, LedgerSettings, PlacementSettings, RepairSettings
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.config.metadata import MetadataSettings
@@ -105,6 +105,7 @@ def load_settings(
     origins: dict[tuple[str, str], str] = {}
     for layer in layers:
         _apply(layer, role, values, origins, notices)
+    _close_plain_ports(layers, values)
     _fit_to_role(role, values, origins, notices)
     owners = {owner: settings(**values[owner]) for owner, settings in OWNERS.items()}
     _check_orders(owners, origins)
@@ -204,6 +205,14 @@ def _apply(
         caution = CAUTIONS.get((row.name, value)) if isinstance(value, bool) else None
         if caution is not None:
             notices.append(Notice(NoticeLevel.WARNING, f"{origins[row.owner, row.field]}: {caution}"))
+
+
+def _close_plain_ports(layers: Sequence[_Layer], values: dict[str, dict[str, Any]]) -> None:
+    """Upstream closes a plain port by leaving its key empty; so do we, where there is one with TLS."""
+    for key, field, tls_field in PLAIN_PORTS:
+        given = [layer[key].text for layer in layers if key in layer]
+        if given and not given[-1] and values["security"].get(tls_field, -1) >= 0:
+            values["broker"][field] = -1
 
 
 def _refusal(row: Key, given: _Given) -> str:

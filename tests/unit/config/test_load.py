@@ -239,3 +239,42 @@ def test_every_key_of_upstream_is_accepted() -> None:
 def test_a_known_key_without_use_is_a_notice_as_a_flag_too() -> None:
     settings = load_settings(flags={"s3ManagedLedgerOffloadBucket": "history"})
     assert any("s3ManagedLedgerOffloadBucket" in notice.text for notice in settings.notices)
+
+
+@pytest.mark.feature("D-27")
+def test_an_old_name_is_taken_with_a_warning() -> None:
+    for loaded in (
+        from_file("managedLedgerNumWorkerThreads=8"),
+        load_settings(environ={"PULSAR_PREFIX_managedLedgerNumWorkerThreads": "8"}),
+        load_settings(flags={"managedLedgerNumWorkerThreads": "8"}),
+    ):
+        assert ["is called managedLedgerNumSchedulerThreads now" in text for text in warnings(loaded)] == [True]
+        assert loaded.broker == BrokerSettings()
+
+
+@pytest.mark.feature("F-TUN-03")
+def test_numbers_of_threads_are_accepted_and_said_to_be_unused() -> None:
+    keys = ("managedLedgerNumSchedulerThreads", "numIOThreads", "bookkeeperClientNumIoThreads", "numHttpServerThreads")
+    loaded = from_file("".join(f"{key}=16\n" for key in keys))
+    assert warnings(loaded) == []
+    assert all(key in infos(loaded)[0] for key in keys)
+
+
+@pytest.mark.feature("D-13")
+def test_forwarding_of_credentials_is_spelled_as_pulsar_spells_it() -> None:
+    assert from_file("forwardAuthorizationCredentials=true", role="proxy").proxy.forward_credentials
+    misspelt = from_file("forwardAuthorizationCredential=true", role="proxy")
+    assert not misspelt.proxy.forward_credentials
+    assert ["nearest known one is forwardAuthorizationCredentials" in text for text in warnings(misspelt)] == [True]
+
+
+@pytest.mark.feature("B-30")
+def test_an_empty_plain_port_is_closed_where_there_is_one_with_tls() -> None:
+    both = from_file("brokerServicePort=\nbrokerServicePortTls=6651\nwebServicePort=\nwebServicePortTls=8443\n")
+    assert (both.broker.port, both.broker.http_port) == (-1, -1)
+    # Otherwise a broker would have no port at all.
+    neither = from_file("brokerServicePort=\nwebServicePort=\n")
+    assert (neither.broker.port, neither.broker.http_port) == (6650, 8080)
+    # What comes later wins, as everywhere.
+    text = "brokerServicePort=\nbrokerServicePortTls=6651\n"
+    assert load_settings([SettingsFile("broker.conf", text)], {"brokerServicePort": "7000"}).broker.port == 7000
