@@ -16,9 +16,9 @@ from magnetar.ids import Position
 from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.managed_ledger.cursor_state import CursorState, words_of
 from magnetar.managed_ledger.cursor_store import CursorStore
-from magnetar.managed_ledger.ledger_record import refuse_own
 from magnetar.managed_ledger.message_tally import Lookup, MessageTally, restored
 from magnetar.managed_ledger.parts import LogParts
+from magnetar.managed_ledger.record_intents import refuse_own
 
 _log = logging.getLogger(__name__)
 

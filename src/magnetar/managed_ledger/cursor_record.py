@@ -20,14 +20,11 @@ from magnetar.managed_ledger.cursor_format import (
     restored_batches,
 )
 from magnetar.managed_ledger.ledger_list import LedgerList
-from magnetar.managed_ledger.ledger_record import OWN_PREFIX, ids_of, text_of
 from magnetar.managed_ledger.record_format import decode_cursor_record
+from magnetar.managed_ledger.record_intents import Intents, joined_properties, split_properties
 from magnetar.wire.proto.ml_formats_pb2 import ManagedCursorInfo
 
 NO_LEDGER: Final = -1
-_DELETING: Final = "magnetar.deleting"
-_DELETED: Final = "magnetar.deleted"
-_RESERVED: Final = "magnetar.reserved"
 
 
 class CursorRecord:
@@ -35,14 +32,8 @@ class CursorRecord:
 
     def __init__(self, info: ManagedCursorInfo) -> None:
         self._info = info
-        found = {pair.name: pair.value for pair in info.cursorProperties}
-        self.user_properties: dict[str, str] = {
-            key: value for key, value in found.items() if not key.startswith(OWN_PREFIX)
-        }
-        self.deleting: list[int] = ids_of(found.get(_DELETING, ""))
-        self.is_deleted = found.get(_DELETED) == "true"
-        # The id of a cursor ledger that is being made: it exists or not, and nothing in it counts.
-        self.reserved: int | None = next(iter(ids_of(found.get(_RESERVED, ""))), None)
+        self.user_properties, intents = split_properties({pair.name: pair.value for pair in info.cursorProperties})
+        self.deleting, self.is_deleted, self.reserved = intents
 
     @staticmethod
     def decode(data: bytes) -> "CursorRecord":
@@ -91,16 +82,10 @@ class CursorRecord:
     def encode(self) -> bytes:
         info = ManagedCursorInfo()
         info.CopyFrom(self._info)
-        pairs = dict(self.user_properties)
-        if self.deleting:
-            pairs[_DELETING] = text_of(self.deleting)
-        if self.is_deleted:
-            pairs[_DELETED] = "true"
-        if self.reserved is not None:
-            pairs[_RESERVED] = str(self.reserved)
+        intents = Intents(self.deleting, self.is_deleted, self.reserved)
         del info.cursorProperties[:]
-        for name in sorted(pairs):
-            info.cursorProperties.add(name=name, value=pairs[name])
+        for name, value in joined_properties(self.user_properties, intents):
+            info.cursorProperties.add(name=name, value=value)
         return info.SerializeToString(deterministic=True)
 
     # --- the next record ------------------------------------------------------------------------

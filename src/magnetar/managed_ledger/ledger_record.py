@@ -1,44 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of one managed ledger: its ledgers, its properties, where it was terminated, what is being deleted.
 
-A LedgerRecord is Pulsar's ManagedLedgerInfo with every field that we do not know kept on rewrite (R15). Three
-properties of our own, hidden from users, carry what Pulsar's record cannot say: `magnetar.reserved`, the ledger that
-is being made; `magnetar.deleting`, ledgers that left the list and must still be deleted; `magnetar.deleted`, set when
-the whole log is going away. They change in the same write as the list: every ledger is in the list or in an intent.
+A LedgerRecord is Pulsar's ManagedLedgerInfo with every field that we do not know kept on rewrite (R15). Hidden
+properties carry our intents (`record_intents.py`). They change in the same write as the list: every ledger is in the
+list or in an intent.
 Decides.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
-from magnetar.errors import BadName
 from magnetar.ids import Position
 from magnetar.managed_ledger.ledger_list import LedgerList, LedgerSpan
 from magnetar.managed_ledger.record_format import decode_ledger_record
+from magnetar.managed_ledger.record_intents import Intents, joined_properties, split_properties
 from magnetar.wire.proto.ml_formats_pb2 import ManagedLedgerInfo
-
-OWN_PREFIX: Final = "magnetar."
-_DELETING: Final = "magnetar.deleting"
-_DELETED: Final = "magnetar.deleted"
-_RESERVED: Final = "magnetar.reserved"
-
-
-def refuse_own(properties: Iterable[str]) -> None:
-    """BadName for a property that a user may not set."""
-    for name in properties:
-        if name.startswith(OWN_PREFIX):
-            raise BadName(
-                f"The property {name!r} cannot be set: names that begin with {OWN_PREFIX!r} are Magnetar's own"
-            )
-
-
-def ids_of(text: str) -> list[int]:
-    """Ledger ids written as `3,5,6`."""
-    return [int(part) for part in text.split(",") if part.strip().isdigit()]
-
-
-def text_of(ids: Iterable[int]) -> str:
-    return ",".join(str(ledger_id) for ledger_id in ids)
 
 
 class LedgerRecord:
@@ -48,12 +23,8 @@ class LedgerRecord:
         info = decode_ledger_record(data)
         self._info = info
         self._ledgers = {ledger.ledgerId: ledger for ledger in info.ledgerInfo}
-        found = {pair.key: pair.value for pair in info.properties}
-        self.properties: dict[str, str] = {key: value for key, value in found.items() if not key.startswith(OWN_PREFIX)}
-        self.deleting: list[int] = ids_of(found.get(_DELETING, ""))
-        self.is_deleted = found.get(_DELETED) == "true"
-        # The id of a ledger that is being made: it exists or not, and nothing in it counts.
-        self.reserved: int | None = next(iter(ids_of(found.get(_RESERVED, ""))), None)
+        self.properties, intents = split_properties({pair.key: pair.value for pair in info.properties})
+        self.deleting, self.is_deleted, self.reserved = intents
         self.terminated: Position | None = None
         if info.HasField("terminatedPosition"):
             self.terminated = Position(info.terminatedPosition.ledgerId, info.terminatedPosition.entryId)
@@ -125,16 +96,9 @@ class LedgerRecord:
     def encode(self) -> bytes:
         info = ManagedLedgerInfo()
         info.CopyFrom(self._info)
-        pairs = dict(self.properties)
-        if self.deleting:
-            pairs[_DELETING] = text_of(self.deleting)
-        if self.is_deleted:
-            pairs[_DELETED] = "true"
-        if self.reserved is not None:
-            pairs[_RESERVED] = str(self.reserved)
         del info.properties[:]
-        for key in sorted(pairs):
-            info.properties.add(key=key, value=pairs[key])
+        for key, value in joined_properties(self.properties, Intents(self.deleting, self.is_deleted, self.reserved)):
+            info.properties.add(key=key, value=value)
         if self.terminated is not None:
             info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = self.terminated
         return info.SerializeToString(deterministic=True)

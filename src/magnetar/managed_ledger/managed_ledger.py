@@ -31,11 +31,11 @@ from magnetar.managed_ledger.cursors import Cursors
 from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.entry_reads import EntryReads
 from magnetar.managed_ledger.ledger_list import LedgerList
-from magnetar.managed_ledger.ledger_record import refuse_own
 from magnetar.managed_ledger.log_end import LogEnd
 from magnetar.managed_ledger.log_record import LogRecord
 from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener
+from magnetar.managed_ledger.record_intents import refuse_own
 from magnetar.managed_ledger.side_ledgers import SideLedgers
 from magnetar.managed_ledger.trimming import Trimming
 from magnetar.runtime.disk import Buffer

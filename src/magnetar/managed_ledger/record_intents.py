@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Pulsar's records of logs and cursors cannot say, kept in properties that users neither see nor set.
+
+`magnetar.reserved` is the ledger that is being made, `magnetar.deleting` are ledgers that nothing names any more and
+that must still be deleted, `magnetar.deleted` is set when the whole log or cursor is going away.
+Decides.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from magnetar.errors import BadName
+
+_OWN_PREFIX: Final = "magnetar."
+_DELETING: Final = "magnetar.deleting"
+_DELETED: Final = "magnetar.deleted"
+_RESERVED: Final = "magnetar.reserved"
+
+
+class Intents(NamedTuple):
+    """A reserved ledger exists or not, and nothing in it counts."""
+
+    deleting: list[int]
+    is_deleted: bool
+    reserved: int | None
+
+
+def refuse_own(properties: Iterable[str]) -> None:
+    """BadName for a property that a user may not set."""
+    for name in properties:
+        if name.startswith(_OWN_PREFIX):
+            raise BadName(
+                f"The property {name!r} cannot be set: names that begin with {_OWN_PREFIX!r} are Magnetar's own"
+            )
+
+
+def split_properties(stored: Mapping[str, str]) -> tuple[dict[str, str], Intents]:
+    """The users' properties of a record, and its intents."""
+    users = {key: value for key, value in stored.items() if not key.startswith(_OWN_PREFIX)}
+    reserved = next(iter(_ids_of(stored.get(_RESERVED, ""))), None)
+    return users, Intents(_ids_of(stored.get(_DELETING, "")), stored.get(_DELETED) == "true", reserved)
+
+
+def joined_properties(users: Mapping[str, str], intents: Intents) -> list[tuple[str, str]]:
+    """What is stored, by name: the reverse of `split_properties`."""
+    pairs = dict(users)
+    if intents.deleting:
+        pairs[_DELETING] = ",".join(map(str, intents.deleting))
+    if intents.is_deleted:
+        pairs[_DELETED] = "true"
+    if intents.reserved is not None:
+        pairs[_RESERVED] = str(intents.reserved)
+    return sorted(pairs.items())
+
+
+def _ids_of(text: str) -> list[int]:
+    """Ledger ids written as `3,5,6`."""
+    return [int(part) for part in text.split(",") if part.strip().isdigit()]
