@@ -58,6 +58,13 @@ def value(text: str, name: str, *labels: str) -> float:
     raise AssertionError(f"{name} with {labels} is not there")
 
 
+@pytest.mark.feature("F-TUN-03")
+def test_the_process_says_how_many_threads_it_has(http: httpx.Client) -> None:
+    samples = re.findall(r"^magnetar_threads (\d+)", http.get("/metrics").text, re.MULTILINE)
+    assert len(samples) == 1
+    assert int(samples[0]) >= 1
+
+
 @pytest.mark.feature("F-MET-01")
 def test_rates_and_times_of_a_topic_are_measured(
     http: httpx.Client, client: pulsar.Client, eventually: Eventually

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every key that Apache Pulsar 4.0 or its BookKeeper understands: in the shipped files, or in the code only.
+"""Every key that Apache Pulsar 4.0 or its BookKeeper understands, in the shipped files or in the code only.
 
-A key here that the table of settings lacks is accepted and said to be unused. Names are all that is kept.
+Some are of later releases. A key here that the table of settings lacks is accepted and said to be unused. Names are all that is kept.
 Decides.
 """
 
@@ -9,6 +9,9 @@ from typing import Final
 
 # Keys with these beginnings are handed through by Pulsar to the client inside it.
 KNOWN_PREFIXES: Final = ("bookkeeper_", "brokerClient_")
+
+# Keys that older releases had under another name.
+RENAMED: Final = {"managedLedgerNumWorkerThreads": "managedLedgerNumSchedulerThreads"}
 
 _NAMES: Final = """
 acknowledgmentAtBatchIndexLevelEnabled activeConsumerFailoverConsistentHashing activeConsumerFailoverDelayTimeMillis
@@ -203,7 +206,10 @@ maxNumPartitionsPerPartitionedTopic maxOperationNumbersInSingleRocksdbWriteBatch
 maxPendingPublishRequestsPerConnection maxPendingReadRequestsPerThread maxProducersPerTopic
 maxPublishRatePerTopicInBytes maxPublishRatePerTopicInMessages maxReadsInProgressLimit
 maxSameAddressConsumersPerTopic maxSameAddressProducersPerTopic maxSecondsToClearTopicNameCache
-maxSpeculativeReadLACTimeout maxSpeculativeReadTimeout maxSubscriptionsPerTopic maxTenants maxTopicsPerNamespace
+maxSpeculativeReadLACTimeout maxSpeculativeReadTimeout maxSubscriptionsPerTopic maxTenants
+maxTopicListInFlightDirectMemSizeMB maxTopicListInFlightHeapMemSizeMB
+maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis
+maxTopicsPerNamespace
 maxUnackedMessagesPerBroker maxUnackedMessagesPerConsumer maxUnackedMessagesPerSubscription
 maxUnackedMessagesPerSubscriptionOnBrokerBlocked maxUnloadBundleNumPerShedding maxUnloadPercentage
 maximumNumberOfActiveEntryLogs messageExpiryCheckIntervalInMinutes messagingProtocols metadataServiceUri

@@ -124,6 +124,7 @@ def _file_layer(file: SettingsFile, notices: list[Notice]) -> _Layer:
         where = f"{file.name}, line {line}"
         if not key:
             raise BadSetting(f"{where}: {_shown(value)} is no setting: allowed is key=value")
+        key = _present_name(key, where, notices)
         if key in _ROWS:
             layer[key] = _Given(value, where)
         elif _is_known(key):
@@ -147,7 +148,7 @@ def _environment_layers(environ: Mapping[str, str], notices: list[Notice]) -> li
             layer, key = ours, _BY_FOLDED.get(_folded(variable.removeprefix(OUR_PREFIX)), "")
             name = variable.removeprefix(OUR_PREFIX)
         elif variable.startswith(PULSAR_PREFIX):
-            layer, key = prefixed, variable.removeprefix(PULSAR_PREFIX)
+            layer, key = prefixed, _present_name(variable.removeprefix(PULSAR_PREFIX), where, notices)
             name = key
         elif variable in _ROWS:
             layer, key, name = plain, variable, variable
@@ -167,10 +168,10 @@ def _flag_layer(flags: Mapping[str, str], notices: list[Notice]) -> _Layer:
     layer: _Layer = {}
     unused: list[str] = []
     for name, value in flags.items():
-        key = _BY_FLAG.get(name, name)
+        key = _present_name(_BY_FLAG.get(name, name), f"flag {name}", notices)
         if key in _ROWS:
             layer[key] = _Given(value, f"flag {name}")
-        elif _is_known(name):
+        elif _is_known(key):
             unused.append(name)
         else:
             raise BadSetting(f"{name} is no setting{_nearest(name)}")
@@ -261,6 +262,14 @@ _KNOWN_FOLDED: Final = frozenset(_folded(key) for key in KNOWN_KEYS)
 
 def _is_known(name: str) -> bool:
     return name in KNOWN_KEYS or name.startswith(KNOWN_PREFIXES) or _folded(name) in _KNOWN_FOLDED
+
+
+def _present_name(name: str, where: str, notices: list[Notice]) -> str:
+    """The name that a key has now; whoever uses its old one is told."""
+    present = RENAMED.get(name, name)
+    if present != name:
+        notices.append(Notice(NoticeLevel.WARNING, f"{name} ({where}) is called {present} now, and taken as that"))
+    return present
 
 
 def _nearest(name: str) -> str:

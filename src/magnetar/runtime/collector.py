@@ -30,6 +30,14 @@ def resident_bytes() -> int:
         return 0
 
 
+def thread_count() -> int:
+    """Threads of this process, Python's and those of libraries; 0 where the system does not tell."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 0
+
+
 class Collector:
     """Made when the process starts, settled when it serves, closed when it ends."""
 
@@ -41,6 +49,7 @@ class Collector:
         pauses = metrics.histograms("magnetar_gc_pause_seconds", "Pauses by garbage collection.", ("generation",))
         self._pauses = [pauses.series(str(generation)) for generation in range(3)]
         metrics.gauge("magnetar_resident_bytes", "Memory of the process that lies in RAM.", resident_bytes)
+        metrics.gauge("magnetar_threads", "Threads of the process.", thread_count)
         self._pause_started_s = 0.0
         self._old_thresholds = gc.get_threshold()
         self._policy: CollectionPolicy | None = None

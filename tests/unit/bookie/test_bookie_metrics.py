@@ -212,7 +212,7 @@ class Named(Answers):
         super().on_added("bookie-1:3181", first, last, code)
 
 
-@pytest.mark.feature("F-MET-11")
+@pytest.mark.feature("F-MET-11", "D-29")
 def test_the_known_queries_find_their_series() -> None:
     """What a dashboard's expressions select: each selector must match something after adds, reads and a flush."""
     selectors = [
@@ -225,6 +225,7 @@ def test_the_known_queries_find_their_series() -> None:
         'bookie_journal_JOURNAL_SYNC{success="true",quantile="0.99",journalIndex="0"}',
         'bookie_journal_JOURNAL_SYNC_LATENCY{success="true",quantile="0.99",journalIndex="0"}',
         'bookie_journal_JOURNAL_QUEUE_SIZE{journalIndex="0"}',
+        'bookie_journal_JOURNAL_CB_QUEUE_SIZE{journalIndex="0"}',
         "bookie_write_cache_size",
         "bookie_read_cache_hits_count",
         "bookie_SERVER_STATUS",

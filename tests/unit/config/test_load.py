@@ -76,6 +76,12 @@ def test_the_environment_speaks_as_in_pulsars_containers() -> None:
     assert loaded.notices == ()
 
 
+@pytest.mark.feature("D-03")
+def test_major_compaction_acts_below_half_unless_another_share_is_asked_for() -> None:
+    assert load_settings(role="bookie").bookie.major_compaction_share == 0.5
+    assert from_file("majorCompactionThreshold=0.8", role="bookie").bookie.major_compaction_share == 0.8
+
+
 def test_units_are_converted() -> None:
     loaded = from_file(
         "journalMaxSizeMB=16\nmanagedLedgerMinLedgerRolloverTimeMinutes=2\nmetadataStoreOperationTimeoutSeconds=5\n"
