@@ -78,7 +78,7 @@ ci: ## What CI runs: all suites; a missing system part is a failure, not a skip.
 	@CI=true $(MAKE) --no-print-directory test
 
 check: $(VENV)/.test ## Before each commit: format, lint, layers, types, tidiness, unit tests; under two minutes.
-	@$(BIN)/python -m tools.suites fmt-check lint types tidy unit
+	@$(BIN)/python -m tools.suites fmt-check lint tidy unit+types
 
 fmt: $(VENV)/.test ## Format the code and sort its imports.
 	@$(BIN)/ruff check --select I --fix --quiet $(CODE)
@@ -107,10 +107,10 @@ simulation: $(VENV)/.test ## Does the whole hold under the seeds that CI runs?
 	@MAGNETAR_PURE=1 PYTHONHASHSEED=0 $(PYTEST) tests/simulation -n $(WORKERS)
 
 conformance: $(VENV)/.test ## Do official clients believe us?
-	@$(PYTEST) tests/conformance
+	@$(PYTEST) tests/conformance -n $(WORKERS) --dist loadfile
 
 faults: $(VENV)/.test ## Do real processes survive kills, pauses and full disks?
-	@$(PYTEST) tests/faults
+	@$(PYTEST) tests/faults -n $(WORKERS) --dist loadfile
 
 cluster-faults: $(VENV)/.test ## Kills and pauses of brokers on every metadata store, beyond what `faults` runs.
 	@CLUSTER_FAULTS=all $(PYTEST) tests/faults/test_cluster*.py
@@ -144,7 +144,7 @@ spark: $(VENV)/.spark ## Is a topic a DataFrame, live and historical, exactly on
 	@$(PYTEST) tests/spark
 
 spark-faults: $(VENV)/.spark ## Drivers and executors killed or stopped at every place of a micro-batch; an hour.
-	@MAGNETAR_SPARK_FAULTS=all $(PYTEST) tests/spark/test_driver_kills.py tests/spark/test_cluster.py tests/spark/test_process_kills.py tests/spark/test_sink_faults.py tests/spark/test_sink_crashes.py
+	@MAGNETAR_SPARK_FAULTS=all $(PYTEST) tests/spark/test_driver_kills.py tests/spark/test_cluster.py tests/spark/test_process_kills.py tests/spark/test_sink_faults.py tests/spark/test_sink_crashes.py tests/spark/test_sql_commands.py
 
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)

@@ -38,12 +38,17 @@ def spark(
     from magnetar import spark as magnetar_spark
 
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Others may join this session, as they join `magnetar sql --serve`; its JVM is the only one that tests wait for.
+    from magnetar.spark.sql.served import server_settings
+
+    serving = server_settings(0)
     house = str(Path(__file__).resolve().parents[2])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (house, os.environ.get("PYTHONPATH"))))
     made = magnetar_spark.session(
         "tests",
         master="local[2,4]",
-        spark_ui_enabled="false",
+        spark_ui_port="0",
+        spark_ui_showConsoleProgress="false",
         spark_sql_shuffle_partitions="2",
         spark_driver_bindAddress="127.0.0.1",
         spark_driver_memory="1g",
@@ -52,6 +57,7 @@ def spark(
         # What an operator keeps of a query, so that a test can look for secrets in it.
         spark_eventLog_enabled="true",
         spark_eventLog_dir=f"file://{tmp_path_factory.mktemp('events')}",
+        **serving,
     )
     made.sparkContext.setLogLevel("ERROR")
     yield made

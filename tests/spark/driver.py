@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from magnetar import spark as magnetar_spark
 from tests.spark import crash_points
 
 LINGER_S = 300
+STARTS_MAX = 20
 
 
 def frame_of(source: DataFrame, parts: int) -> DataFrame:
@@ -63,14 +65,17 @@ def main() -> None:
     source = {"topic": given["topic"], "startingOffsets": "earliest", "maxMessagesPerTrigger": "200"}
     frame = spark.readStream.format("pulsar-crashing").options(**options, **source).load()
     rows = frame_of(frame, given["parts"])
-    query = (
-        (lingering(rows, given["straggler"]) if "straggler" in given else rows)
-        .writeStream.format("pulsar-crashing")
-        .options(**options, topic=given["out"], checkpointLocation=given["checkpoint"])
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    writer = (lingering(rows, given["straggler"]) if "straggler" in given else rows).writeStream
+    writer = writer.format("pulsar-crashing").trigger(availableNow=True)
+    writer = writer.options(**options, topic=given["out"], checkpointLocation=given["checkpoint"])
+    for _ in range(STARTS_MAX):
+        try:
+            writer.start().awaitTermination()
+            break
+        except StreamingQueryException as error:
+            # Spark waits ten seconds for its Python process, which a busy machine may not have for it.
+            if "Python worker failed to connect back" not in str(error):
+                raise
     spark.stop()
 
 

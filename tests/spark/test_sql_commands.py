@@ -19,10 +19,13 @@ from pyspark.sql import SparkSession
 
 from magnetar.blocking import Client
 from magnetar.cli.pipeline import run_pipeline
-from magnetar.cli.sql import _Shell
+from magnetar.cli.sql import _offer, _Shell
+from magnetar.names import TopicName
+from magnetar.spark.sql.served import ServedTopics
 from magnetar.spark.sql.topic_sql import TopicSql
 from tests.processes import StandaloneProcess
 from tests.spark.in_process import read_batch
+from tests.spark.test_driver_kills import everywhere
 from tests.spark.test_source_reads import publish
 
 HOUSE = Path(__file__).resolve().parents[2]
@@ -137,31 +140,54 @@ def ask_connect(address: str, query: str) -> list[dict[str, Any]]:
         return found
 
 
+@pytest.fixture
+def served_topic(client: Client, admin: httpx.Client, request: pytest.FixtureRequest) -> str:
+    namespace = f"public/served-{'process' if 'process' in request.node.name else 'session'}"
+    assert admin.put(f"/namespaces/{namespace}").is_success
+    topic = f"persistent://{namespace}/numbers"
+    publish(client, topic, 25)
+    return topic
+
+
+def check_served(told: dict[str, Any], topic: str) -> None:
+    """By a client of Spark Connect, and by whoever looks at the UI."""
+    view = topic.removeprefix("persistent://")
+    assert view in told["tables"]
+    rows = ask_connect(told["connect"], f"select count(*) as n from global_temp.`{view}` where __partition__ = 0")
+    assert rows == [{"n": 25}]
+    listed = httpx.get(f"{told['ui']}/api/v1/applications", timeout=30).json()
+    queries = httpx.get(f"{told['ui']}/api/v1/applications/{listed[0]['id']}/sql", timeout=30).json()
+    assert any(one["status"] == "COMPLETED" for one in queries)
+    assert told["ui"].startswith(("http://127.0.0.1:", "http://localhost:"))
+
+
 @pytest.mark.feature("F-SQL-01", "F-SQL-08")
 def test_others_join_through_spark_connect_and_the_ui_lists_their_query(
-    standalone: StandaloneProcess, client: Client, admin: httpx.Client, tmp_path: Path, eventually: Callable[..., bool]
+    spark: SparkSession, standalone: StandaloneProcess, served_topic: str, tmp_path: Path
 ) -> None:
-    assert admin.put("/namespaces/public/served").is_success
-    topic = "persistent://public/served/numbers"
-    publish(client, topic, 25)
+    ready = tmp_path / "ready.json"
+    given = {"namespace": str(TopicName.parse(served_topic).namespace), "ready_file": str(ready)}
+    served = ServedTopics(spark, {"service.url": standalone.service_url})
+    _offer(served, given, spark, spark.conf.get("spark.connect.grpc.binding.port") or "")
+    check_served(json.loads(ready.read_text()), served_topic)
+
+
+@everywhere
+@pytest.mark.timeout(600)
+@pytest.mark.feature("F-SQL-01", "F-SQL-08")
+def test_a_process_serves_others(
+    standalone: StandaloneProcess, served_topic: str, tmp_path: Path, eventually: Callable[..., bool]
+) -> None:
     ready = tmp_path / "ready.json"
     command = [sys.executable, "-m", "magnetar.cli.entry", "sql", "--serve", "--port", "0", "--ready-file", str(ready)]
     command += ["--url", standalone.service_url, "--admin-url", standalone.web_url, "--master", "local[1]"]
-    command += ["--namespace", "public/served"]
+    command += ["--namespace", str(TopicName.parse(served_topic).namespace)]
     with (tmp_path / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, env=environment(tmp_path))
     try:
-        eventually(lambda: ready.exists() or server.poll() is not None, limit_s=110)
+        eventually(lambda: ready.exists() or server.poll() is not None, limit_s=500)
         assert server.poll() is None, (tmp_path / "log").read_text()[-2000:]
-        told = json.loads(ready.read_text())
-        view = topic.removeprefix("persistent://")
-        assert view in told["tables"]
-        rows = ask_connect(told["connect"], f"select count(*) as n from global_temp.`{view}` where __partition__ = 0")
-        assert rows == [{"n": 25}]
-        listed = httpx.get(f"{told['ui']}/api/v1/applications", timeout=30).json()
-        queries = httpx.get(f"{told['ui']}/api/v1/applications/{listed[0]['id']}/sql", timeout=30).json()
-        assert any(one["status"] == "COMPLETED" for one in queries)
-        assert told["ui"].startswith(("http://127.0.0.1:", "http://localhost:"))
+        check_served(json.loads(ready.read_text()), served_topic)
     finally:
         server.terminate()
         server.wait(60)
