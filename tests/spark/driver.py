@@ -76,6 +76,8 @@ def main() -> None:
             # Spark waits ten seconds for its Python process, which a busy machine may not have for it.
             if "Python worker failed to connect back" not in str(error):
                 raise
+    else:
+        raise SystemExit("Spark's Python process never came up")
     spark.stop()
 
 
