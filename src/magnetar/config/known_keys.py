@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every key that Apache Pulsar 4.0 or its BookKeeper understands, in the shipped files or in the code only.
 
-Some are of later releases. A key here that the table of settings lacks is accepted and said to be unused. Names are all that is kept.
+Some are of later releases. A key here that the table of settings lacks is accepted and said to be unused. Names are all
+that is kept.
 Decides.
 """
 
