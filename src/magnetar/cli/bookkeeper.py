@@ -20,6 +20,8 @@ Metadata = Annotated[
 ]
 LedgerId = Annotated[int, typer.Option("-l", "--ledgerid", "-ledgerid", help="The ledger.", min=0)]
 DataDir = Annotated[str, typer.Option(help="Where the bookie keeps journal and entries.")]
+Enable = Annotated[bool, typer.Option("--enable", "-enable", "-e")]
+Disable = Annotated[bool, typer.Option("--disable", "-disable", "-d")]
 Config = Annotated[list[str] | None, typer.Option(help="A BookKeeper configuration file; may be repeated.")]
 CookieFile = Annotated[str, typer.Option("--cookie-file", "-cf", help="A file that cookie_generate wrote.")]
 BookieId = Annotated[str, typer.Option("-b", "--bookieid", "-bookieid", help="The bookie.")]
@@ -27,6 +29,13 @@ BookieId = Annotated[str, typer.Option("-b", "--bookieid", "-bookieid", help="Th
 
 def _run(metadata: str, command: Callable[[Shell], Awaitable[None]]) -> None:
     raise typer.Exit(run_shell(metadata, command, typer.echo))
+
+
+def _switched(enable: bool, disable: bool) -> bool | None:
+    """On, off, or None: only say which."""
+    if enable and disable:
+        raise typer.BadParameter("--enable and --disable exclude each other")
+    return True if enable else False if disable else None
 
 
 @app.command()
@@ -209,27 +218,17 @@ def lostbookierecoverydelay(
 
 
 @app.command()
-def autorecovery(
-    metadata: Metadata,
-    enable: Annotated[bool, typer.Option("--enable", "-enable", "-e")] = False,
-    disable: Annotated[bool, typer.Option("--disable", "-disable", "-d")] = False,
-) -> None:
+def autorecovery(metadata: Metadata, enable: Enable = False, disable: Disable = False) -> None:
     """Switch repairs on or off, or say which."""
-    if enable and disable:
-        raise typer.BadParameter("--enable and --disable exclude each other")
-    _run(metadata, lambda s: shell.autorecovery(s, True if enable else False if disable else None))
+    wanted = _switched(enable, disable)
+    _run(metadata, lambda s: shell.autorecovery(s, wanted))
 
 
 @app.command()
-def healthcheck(
-    metadata: Metadata,
-    enable: Annotated[bool, typer.Option("--enable", "-enable", "-e")] = False,
-    disable: Annotated[bool, typer.Option("--disable", "-disable", "-d")] = False,
-) -> None:
+def healthcheck(metadata: Metadata, enable: Enable = False, disable: Disable = False) -> None:
     """Whether brokers set bookies aside that fail: switch it off for a rolling upgrade of bookies, or say which."""
-    if enable and disable:
-        raise typer.BadParameter("--enable and --disable exclude each other")
-    _run(metadata, lambda s: shell.health_check(s, True if enable else False if disable else None))
+    wanted = _switched(enable, disable)
+    _run(metadata, lambda s: shell.health_check(s, wanted))
 
 
 @app.command()
