@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.processes import free_port
+from tests.processes import free_port, launched
+from tests.warm_process import WarmProcess
 
 START_LIMIT_S = 60.0
 
@@ -27,11 +28,11 @@ class RoleProcess:
         self._ready = directory / "ready.json"
         self._arguments = arguments
         self._environment = {**os.environ, **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | WarmProcess | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
-    def port(self) -> int:
+    def told_port(self) -> int:
         """The one that it was told to listen on."""
         return int(self._arguments[self._arguments.index("--port") + 1])
 
@@ -45,8 +46,7 @@ class RoleProcess:
 
     def launch(self) -> None:
         self._ready.unlink(missing_ok=True)
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=self._environment)
+        self._process = launched(self.command(), self.log_path, self._environment)
 
     def until_ready(self) -> dict[str, Any]:
         until = time.monotonic() + START_LIMIT_S

@@ -148,7 +148,7 @@ class Links:
         self.relays: dict[str, list[Relay]] = {"bookie": [], "broker": [], "metadata": []}
         for role in cluster.processes():
             kind = "metadata" if role is cluster.metadata else "broker" if role in cluster.brokers else "bookie"
-            self.relays[kind].append(Relay(role.port, host=self.HOST, port=role.port))
+            self.relays[kind].append(Relay(role.told_port, host=self.HOST, port=role.told_port))
 
     def close(self) -> None:
         for relay in (each for relays in self.relays.values() for each in relays):
