@@ -46,7 +46,7 @@ TABLE = {
     "cursor-not-saved": Planted("broker", 1029, "I9 cursor"),
     "redelivery-lost": Planted("broker", 1000, "I9 cursor"),
     "duplicates-forgotten": Planted("broker", 1012, "I4 no-duplicate", {"kill": 1.5}),
-    "owners-not-fenced": Planted("cluster", 1000, "I7 one-owner", {"metadata-cut": 2.0, "metadata-expiry": 0.5}),
+    "owners-not-fenced": Planted("cluster", 1001, "I6 fenced-cannot-commit", {"metadata-cut": 3.0, "cut": 4.0}),
     "given-up-before-closed": Planted("ownership", 1000, "I7 one-owner"),
     "look-ups-stay-cached": Planted("ownership", 1000, "look-ups agree"),
     "shedding-flaps": Planted("ownership", 1000, "load manager rests"),

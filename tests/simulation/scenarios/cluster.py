@@ -24,7 +24,9 @@ from tests.simulation.world.world import World
 _SECONDS = 8.0
 # How long clients go on after the storm: what is acknowledged then must be saved.
 _AFTER_S = 15.0
-_SENDS_MAX = 60
+_SENDS_MAX = 150
+# Messages come all through the storm.
+_PAUSE_S = 0.3
 
 
 @scenario("cluster")
@@ -48,7 +50,7 @@ class ClusterStory:
         }
         self.brokers = BrokerCluster(world, self.storage, random.choice((2, 2, 3, 5)), given)
         topics = [f"persistent://{NAMESPACE}/t-{number}" for number in range(random.choice((1, 2, 3)))]
-        self.messaging = Messaging(world, self.brokers.url, topics, sends_max=_SENDS_MAX)
+        self.messaging = Messaging(world, self.brokers.url, topics, sends_max=_SENDS_MAX, pause_s=_PAUSE_S)
         given["brokerDeduplicationEnabled"] = str(self.messaging.deduplicates).lower()
         self.messaging.undisturbed = self._undisturbed
         clients = [*self.messaging.producers, *self.messaging.consumers]

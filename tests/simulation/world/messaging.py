@@ -40,13 +40,15 @@ _SAVED_AFTER_S = 5.0
 
 
 class Messaging:
-    def __init__(self, world: World, url: str, topics: list[str], *, sends_max: int) -> None:
+    def __init__(self, world: World, url: str, topics: list[str], *, sends_max: int, pause_s: float = 0.1) -> None:
+        """`pause_s` is the longest pause of a producer between two messages."""
         random = world.random
         self.world = world
         self.history = world.history
         self.topics = topics
         self._url = url
         self._sends_max = sends_max
+        self._pause_s = pause_s
         self.deduplicates = random.random() < 0.5
         self.consumer_type = random.choice((ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared))
         self.batches = random.random() < 0.5
@@ -120,7 +122,7 @@ class Messaging:
                 waiting[task] = None
                 task.add_done_callback(lambda done: waiting.pop(done, None))
                 sequence += 1
-            await asyncio.sleep(0.1 * random.random())
+            await asyncio.sleep(self._pause_s * random.random())
         for task in list(waiting):
             await task
         await client.close()
