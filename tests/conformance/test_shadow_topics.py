@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shadow topics as the official client meets them: all in order, acks of their own, a source that never knows."""
 
+import asyncio
 import json
 import urllib.error
 import urllib.request
@@ -11,6 +12,9 @@ from typing import Any
 import pulsar
 import pytest
 
+from magnetar import Client
+from magnetar.errors import TimedOut
+from magnetar.ids import EARLIEST_MESSAGE
 from tests.processes import StandaloneProcess
 
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
@@ -22,7 +26,10 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
     directory: Path = tmp_path_factory.mktemp("shadows")
     settings = directory / "broker.conf"
     # Ledgers are short, so that shadows follow from one to the next.
-    settings.write_text("managedLedgerMaxEntriesPerLedger=25\nmanagedLedgerMinLedgerRolloverTimeMinutes=0\n")
+    settings.write_text(
+        "managedLedgerMaxEntriesPerLedger=25\nmanagedLedgerMinLedgerRolloverTimeMinutes=0\n"
+        "transactionCoordinatorEnabled=true\n"
+    )
     with StandaloneProcess(directory, "--config", str(settings)) as process:
         yield process
 
@@ -120,6 +127,38 @@ def test_acks_of_a_shadow_are_its_own_and_outlive_the_broker(
         assert [int(reader.read_next(timeout_millis=30_000).data()) for _ in range(40)] == list(range(40))
     finally:
         client.close()
+
+
+@pytest.mark.feature("B-15", "F-TXN-07")
+def test_a_shadow_shows_of_a_transaction_what_its_source_shows(standalone: StandaloneProcess) -> None:
+    async def test() -> None:
+        async with Client(standalone.service_url) as client:
+            await (await client.subscribe("txn-source", "keeps")).close()
+            producer = await client.create_producer("txn-source")
+            await asyncio.to_thread(_shadow, standalone, "txn-source", "txn-shadow")
+            consumer = await client.subscribe("txn-shadow", "s")
+            await producer.send(b"before")
+            assert (await consumer.receive(30_000)).data() == b"before"
+            kept, lost = await client.new_transaction(), await client.new_transaction()
+            await producer.send(b"lost", txn=lost)
+            await producer.send(b"kept", txn=kept)
+            await producer.send(b"after")
+            with pytest.raises(TimedOut):
+                await consumer.receive(500)
+            await lost.abort()
+            await kept.commit()
+            # A word behind the markers, so that the bookies know of them.
+            await producer.send(b"last")
+            came = [(await consumer.receive(30_000)).data() for _ in range(3)]
+            assert came == [b"kept", b"after", b"last"]
+            # From the beginning again: what was looked at from a later place on is looked at once more.
+            reader = await client.create_reader("txn-shadow", EARLIEST_MESSAGE)
+            read = []
+            while await reader.has_message_available():
+                read.append((await reader.read_next(30_000)).data())
+            assert read == [b"before", b"kept", b"after", b"last"]
+
+    asyncio.run(test())
 
 
 @pytest.mark.feature("B-15")

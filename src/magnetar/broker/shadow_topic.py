@@ -15,8 +15,10 @@ from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.policies import Policies
 from magnetar.broker.producer import Producer
 from magnetar.broker.topic import Topic
+from magnetar.broker.transactions.shadow_looks import ShadowLooks
 from magnetar.errors import MagnetarError, NotSupported, OwnerClosed
 from magnetar.ids import Position
+from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.managed_ledger.shadow_ledger import ShadowLedger
 from magnetar.names import TopicName
@@ -57,6 +59,13 @@ async def shadow_source(
 class ShadowTopic(Topic):
     _is_counting = False
 
+    async def attach(self, managed_ledger: ManagedLedger, *, deduplicate: bool) -> None:
+        await super().attach(managed_ledger, deduplicate=deduplicate)
+        if self._settings.transactions_enabled:
+            self.transactions.looks = ShadowLooks(
+                self.transactions.buffer, managed_ledger, self._tasks, self._wake_subscriptions
+            )
+
     async def add_producer(self, producer: Producer, on_waiting: Callable[[], None] = lambda: None) -> None:
         """Only another broker's replicator; a client is told at once, not with each message."""
         if not producer.is_replicator:
@@ -92,7 +101,10 @@ class ShadowTopic(Topic):
 
     def on_persisted(self, ledger_id: int, first_entry: int, last_entry: int) -> None:
         """The other topic has grown: count what came, and wake the readers."""
-        self._wake_subscriptions()
+        if self.transactions.looks is None:
+            self._wake_subscriptions()
+        else:
+            self.transactions.looks.on_grown()
         if not self._is_counting:
             try:
                 self._tasks.start(self._count(), f"{self.name}: count")

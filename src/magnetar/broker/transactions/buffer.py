@@ -10,7 +10,7 @@ Invariants: `open` is in the order of first messages; `through` is the place bef
 Decides.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from magnetar.broker.transactions.marker import read_in_transaction
@@ -24,7 +24,7 @@ _ABORTED: Final = "aborted"
 
 
 class TransactionBuffer:
-    __slots__ = ("_ledgers", "aborted", "changes", "open", "through")
+    __slots__ = ("_from", "_ledgers", "_looked", "aborted", "changes", "on_early", "open", "through")
 
     def __init__(self) -> None:
         # By transaction: where its first message lies.
@@ -36,6 +36,11 @@ class TransactionBuffer:
         # Transactions that began or ended, in all.
         self.changes = 0
         self._ledgers: LedgerList | None = None
+        # Of a topic that others write: from where and how far it was looked at; None where all is told.
+        self._from: Position | None = None
+        self._looked: Position | None = None
+        # Asked to look from an earlier place, because somebody reads there.
+        self.on_early: Callable[[Position], None] = _ignore
 
     def attach(self, ledgers: LedgerList) -> None:
         self._ledgers = ledgers
@@ -68,7 +73,22 @@ class TransactionBuffer:
         """The open transaction that readers wait for."""
         return next(iter(self.open), None)
 
+    def look_from(self, position: Position) -> None:
+        """Nothing is known any more; from this place on it will be told, and `on_looked` tells how far."""
+        assert self._ledgers is not None
+        self.open.clear()
+        self.aborted.clear()
+        self._from, self._looked = position, self._ledgers.previous_position(position)
+        self._on_changed()
+
+    def on_looked(self, position: Position) -> None:
+        self._looked = position
+        self._on_changed()
+
     def hides(self, position: Position) -> bool:
+        if self._from is not None and position < self._from:
+            self.on_early(position)
+            return True
         return self.through is not None and position > self.through
 
     def on_trimmed(self) -> None:
@@ -104,7 +124,11 @@ class TransactionBuffer:
         self.changes += 1
         first = next(iter(self.open.values()), None)
         if first is None:
-            self.through = None
+            self.through = self._looked
         else:
             assert self._ledgers is not None
-            self.through = self._ledgers.previous_position(first)
+            before = self._ledgers.previous_position(first)
+            self.through = before if self._looked is None else min(before, self._looked)
+
+
+def _ignore(position: Position) -> None: ...

@@ -20,6 +20,8 @@ _READ_BYTES: Final = 1024 * 1024
 async def last_visible(topic: "Topic") -> Entry | None:
     """None when there is no such message: most topics answer from their last entry."""
     log, buffer = topic.managed_ledger, topic.transactions.buffer
+    if topic.transactions.looks is not None:
+        await topic.transactions.looks.caught_up()
     last = log.last_confirmed if buffer.through is None else min(log.last_confirmed, buffer.through)
     span = 1
     while last.entry_id >= 0 and last >= log.first_position:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from magnetar.broker.producer import Producer
 from magnetar.broker.transactions.ended import EndedTransactions
 from magnetar.broker.transactions.marker import PRODUCER_NAME, encode_marker, read_in_transaction
+from magnetar.broker.transactions.shadow_looks import ShadowLooks
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.errors import MagnetarError
 from magnetar.ids import LATEST, Position
@@ -54,6 +55,8 @@ class TopicTransactions:
         self._saved_changes = 0
         self._saved_ms = clock.now_ms()
         self._markers = _Markers(self._on_marker_failed)
+        # Of a topic that others write.
+        self.looks: ShadowLooks | None = None
 
     # --- for the topic ----------------------------------------------------------------------------
 

@@ -89,6 +89,28 @@ def test_a_snapshot_at_any_place_and_the_rest_of_the_log_come_to_the_same(log: l
     assert list(resumed.open) == list(whole.open)
 
 
+@settings(max_examples=200, deadline=None)
+@given(logs(), st.integers(0, 30), st.integers(0, 30))
+def test_who_looks_from_some_place_on_shows_what_the_rule_says_of_the_rest(
+    log: list[Entry], start: int, looked: int
+) -> None:
+    """A topic that others write: what was not looked at is hidden, and who reads before that place is noticed."""
+    start, looked = min(start, len(log)), min(looked, len(log))
+    asked: list[Position] = []
+    buffer = replayed(log[:looked], start=looked)
+    buffer.look_from(Position(3, start))
+    buffer.on_early = asked.append
+    for entry_id, (kind, number) in list(enumerate(log))[start:looked]:
+        if kind == "message":
+            buffer.on_message(TxnId(0, number), Position(3, entry_id))
+        elif kind != "plain":
+            buffer.on_marker(TxnId(0, number), Position(3, entry_id), commit=kind == "commit")
+        buffer.on_looked(Position(3, entry_id))
+    seen = visible_to_a_reader(log, buffer)
+    assert asked == [Position(3, entry_id) for entry_id in range(start)]
+    assert seen == [start + entry_id for entry_id in visible_by_the_rule(log[start:looked])]
+
+
 def test_what_was_aborted_in_ledgers_that_are_gone_is_forgotten() -> None:
     log: list[Entry] = [("message", 1), ("abort", 1)]
     buffer = replayed(log)
