@@ -58,6 +58,24 @@ def test_apaches_client_reads_what_ours_wrote(cluster: tuple[Cluster, str, Path]
     assert f"lastEntryId={ENTRIES - 1}" in metadata
 
 
+@pytest.mark.timeout(600)
+def test_apaches_shell_asks_one_of_our_bookies(cluster: tuple[Cluster, str, Path], tmp_path: Path) -> None:
+    running, address, conf = cluster
+    ledger_id = written(running.metadata_url, close=True)
+    names = [str(bookie.until_ready()["bookieId"]) for bookie in running.bookies]
+    host, port = names[0].rsplit(":", 1)
+    root = running.metadata_url.partition(address)[2] + "/ledgers"
+    own = configuration(tmp_path, address, zkLedgersRootPath=root, advertisedAddress=host, bookiePort=port)
+    assert "Bookie sanity test succeeded" in shell(own, "bookiesanity", "-entries", "20")
+    # Straight from one bookie, past the client: of three, each has two thirds of the entries.
+    span = ("-fe", "0", "-le", str(ENTRIES))
+    held = shell(conf, "readledger", "-l", str(ledger_id), "-b", names[0], *span).count("Eid=")
+    assert held in (ENTRIES * 2 // 3, ENTRIES * 2 // 3 + 1)
+    assert str(ledger_id) in shell(conf, "listledgers", "-bookieid", names[0])
+    auditor = shell(conf, "whoisauditor")
+    assert any(f"Auditor: {name}" in auditor for name in names)
+
+
 def test_our_client_with_apaches_bookie(cluster: tuple[Cluster, str, Path], tmp_path: Path) -> None:
     running, address, _ = cluster
     root = running.metadata_url.partition(address)[2] + "/ledgers"

@@ -200,7 +200,7 @@ class CarefulAdds:
             self.add(add)
 
     def _hold(self, add: HeldAdd) -> None:
-        if not self._held.hold(add._replace(since=self._loop.time())):
+        if not self._held.hold(HeldAdd(self._loop.time(), *add[1:])):
             self._refuse(add, ReturnCode.TOO_MANY_REQUESTS)
         elif self._timer is None:
             self._timer = self._loop.call_later(self._wait_max_s, self._refuse_overdue)

@@ -24,6 +24,8 @@ _LEDGER: Final = b"l"
 _NOTE: Final = b"n"
 _IDS: Final = Struct(">qq")
 _ID: Final = Struct(">q")
+# A row as its key and its value.
+_ROW_PARTS: Final = Struct(f"{ROW_KEY_BYTES}s{ROW.size - ROW_KEY_BYTES}s")
 _VALUE: Final = Struct(">QI")
 _ENTRY_ID_MAX: Final = 2**63 - 1
 _ROWS_PER_BATCH: Final = 10_000
@@ -116,10 +118,12 @@ class RocksLedgerIndex(LedgerIndex):
         self._database = Rdict(self._path, options)
 
     def _put_places(self, rows: bytes) -> None:
-        for start in range(0, len(rows), ROW.size * _ROWS_PER_BATCH):
+        step = ROW.size * _ROWS_PER_BATCH
+        for start in range(0, len(rows), step):
             batch = WriteBatch(raw_mode=True)
-            for row in range(start, min(len(rows), start + ROW.size * _ROWS_PER_BATCH), ROW.size):
-                batch.put(_PLACE + rows[row : row + ROW_KEY_BYTES], rows[row + ROW_KEY_BYTES : row + ROW.size])
+            put = batch.put
+            for key, place in _ROW_PARTS.iter_unpack(rows[start : start + step]):
+                put(_PLACE + key, place)
             self._database.write(batch)
 
     def _move_places(self, moves: Sequence[Move]) -> int:
