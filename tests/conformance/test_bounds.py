@@ -112,15 +112,19 @@ def test_producers_that_wait_for_exclusive_access(standalone: StandaloneProcess)
         assert answer.error.error == pb.TooManyRequests
 
 
-def test_requests_that_wait(standalone: StandaloneProcess) -> None:
+def test_requests_that_wait(standalone: StandaloneProcess, eventually: Eventually) -> None:
     with RawClient(standalone.port) as client:
         client.say_bytes(b"".join(map(lookup, range(1, 201))))
         codes = [error_of(client) for _ in range(200)]
         assert {code for code in codes if code is not None} <= {pb.TooManyRequests}
         assert codes.count(None) >= 20
-        request_id = client.request_id()
-        client.say_bytes(lookup(request_id))
-        assert error_of(client) is None, "once they are answered, the next one is taken"
+
+        def is_taken() -> bool:
+            client.say_bytes(lookup(client.request_id()))
+            return error_of(client) is None
+
+        # An answer may arrive a moment before its request counts no more.
+        eventually(is_taken)
 
 
 def error_of(client: RawClient) -> int | None:

@@ -80,8 +80,9 @@ def run_standalone(flags: StandaloneFlags) -> int:
                 doors=DoorPorts(flags.bookie_port, flags.metadata_port),
             )
             try:
+                service_url = await standalone.start()
                 describe_memory(settings, brokers=True, bookies=True)
-                _announce(flags, settings, await standalone.start(), standalone.web_url, standalone.doors)
+                _announce(flags, settings, service_url, standalone.web_url, standalone.doors)
                 standalone.broker.stop_process = process.stop
                 process.serving()
                 await process.stop_requested()
