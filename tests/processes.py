@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.warm_process import WarmProcess
+
 START_LIMIT_S = 30.0
 
 
@@ -37,17 +39,32 @@ def free_port() -> int:
             return port
 
 
+def launched(
+    command: list[str], log_path: Path, environment: dict[str, str], *, cold: bool = False
+) -> subprocess.Popen[bytes] | WarmProcess:
+    """Start `python -m magnetar.cli.main …`. Tests fork it from a warm process unless they want a `cold` start;
+    benchmarks, which count what a start costs, never do.
+    """
+    if "PYTEST_VERSION" in os.environ and not cold:
+        return WarmProcess(command[command.index("magnetar.cli.main") + 1 :], log_path, environment)
+    with log_path.open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+
 class StandaloneProcess:
     """`magnetar standalone` on one data directory; start, kill and start again keep the port."""
 
-    def __init__(self, directory: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, *arguments: str, environment: dict[str, str] | None = None, cold: bool = False
+    ) -> None:
         self.directory = directory
         self.port = free_port()
         self.http_port = free_port()
         self.log_path = directory / "standalone.log"
         self._arguments = arguments
         self._environment = {**os.environ, **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._cold = cold
+        self._process: subprocess.Popen[bytes] | WarmProcess | None = None
 
     @property
     def service_url(self) -> str:
@@ -87,8 +104,7 @@ class StandaloneProcess:
         """Start and wait until it serves; returns what the ready file says."""
         ready = self.directory / "ready.json"
         ready.unlink(missing_ok=True)
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=self._environment)
+        self._process = launched(self.command(), self.log_path, self._environment, cold=self._cold)
         until = time.monotonic() + START_LIMIT_S
         while not ready.exists():
             if self._process.poll() is not None:
@@ -125,11 +141,18 @@ class StandaloneProcess:
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()

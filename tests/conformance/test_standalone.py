@@ -22,7 +22,7 @@ def run_to_the_end(standalone: StandaloneProcess) -> "subprocess.CompletedProces
 
 @pytest.mark.feature("F-DEP-01")
 def test_it_says_where_it_serves_and_how_to_stop_it(tmp_path: Path) -> None:
-    with StandaloneProcess(tmp_path) as standalone:
+    with StandaloneProcess(tmp_path, cold=True) as standalone:
         banner = standalone.log_path.read_text()
         assert standalone.service_url in banner
         assert str(standalone.data_directory) in banner
