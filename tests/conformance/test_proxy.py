@@ -16,7 +16,7 @@ import psutil
 import pulsar
 import pytest
 
-from magnetar.wire import commands, frame
+from magnetar.wire import commands
 from magnetar.wire.commands import Sender
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.cluster import RoleProcess
@@ -414,15 +414,16 @@ def test_tls_on_both_sides(guarded: GuardedStandalone, tmp_path: Path) -> None:
 
 
 def test_a_load_balancer_may_say_whom_it_speaks_for(standalone: StandaloneProcess, tmp_path: Path) -> None:
-    process = ProxyProcess(tmp_path, standalone.service_url, standalone.web_url, haProxyProtocolEnabled="true")
-    with running(process):
-        connection = called(process.port)
-        connection.sendall(b"PROXY TCP4 192.0.2.7 192.0.2.8 4711 6650\r\n")
-        connect = pb.CommandConnect(client_version="wire", protocol_version=21, proxy_to_broker_url="nonsense")
-        connection.sendall(commands.encode(Type.CONNECT, connect))
-        assert "not a broker's address" in read_command(connection, Sender.BROKER).error.message
-        assert connection.recv(1) == b""
-        assert "192.0.2.7:4711" in process.log_path.read_text()
-        bare = called(process.port)
-        bare.sendall(frame.join(b"\x08\x02"))
-        assert "haProxyProtocolEnabled" in read_command(bare, Sender.BROKER).error.message
+    settings = {"haProxyProtocolEnabled": "true", "security.haproxy_trusted": "127.0.0.1"}
+    connect = pb.CommandConnect(client_version="wire", protocol_version=21, proxy_to_broker_url="nonsense")
+    header = b"PROXY TCP4 192.0.2.7 192.0.2.8 4711 6650\r\n"
+    with running(ProxyProcess(tmp_path, standalone.service_url, standalone.web_url, **settings)) as process:
+        # With a header the client is the one it names; without one it is who called.
+        for preamble in (header, b""):
+            connection = called(process.port)
+            connection.sendall(preamble + commands.encode(Type.CONNECT, connect))
+            assert "not a broker's address" in read_command(connection, Sender.BROKER).error.message
+            assert connection.recv(1) == b""
+        said = process.log_path.read_text()
+        assert said.count("192.0.2.7:4711") == 1
+        assert "closing the connection of 127.0.0.1" in said
