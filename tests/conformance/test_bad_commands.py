@@ -225,3 +225,108 @@ def _nonsense(consumer_id: int) -> Iterator[tuple["Type.ValueType", Message]]:
     yield Type.SEEK, pb.CommandSeek(consumer_id=consumer_id, request_id=5, message_publish_time=2**64 - 1)
     yield Type.CLOSE_CONSUMER, pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=6)
     yield Type.UNSUBSCRIBE, pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=7)
+
+
+def _about_a_consumer(client: RawClient, topic: str, consumer_id: int) -> dict[str, Callable[[], tuple[Any, Message]]]:
+    """Everything that is said of a consumer, with a request id of its own where there is one."""
+    place = pb.MessageIdData(ledgerId=2**63 - 1, entryId=0)
+
+    def subscribe() -> tuple[Any, Message]:
+        fields = {
+            "topic": topic,
+            "subscription": "s",
+            "subType": pb.CommandSubscribe.Shared,
+            "consumer_id": consumer_id,
+        }
+        return Type.SUBSCRIBE, pb.CommandSubscribe(request_id=client.request_id(), **fields)  # type: ignore[arg-type]
+
+    def numbered(kind: Any, message: type[Any], **fields: Any) -> Callable[[], tuple[Any, Message]]:
+        return lambda: (kind, message(consumer_id=consumer_id, request_id=client.request_id(), **fields))
+
+    return {
+        "SUBSCRIBE": subscribe,
+        "FLOW": lambda: (Type.FLOW, pb.CommandFlow(consumer_id=consumer_id, messagePermits=5)),
+        "ACK": numbered(Type.ACK, pb.CommandAck, ack_type=pb.CommandAck.Individual, message_id=[place]),
+        "REDELIVER": lambda: (
+            Type.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+            pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer_id),
+        ),
+        "SEEK": numbered(Type.SEEK, pb.CommandSeek, message_id=place),
+        "GET_LAST_MESSAGE_ID": numbered(Type.GET_LAST_MESSAGE_ID, pb.CommandGetLastMessageId),
+        "CONSUMER_STATS": numbered(Type.CONSUMER_STATS, pb.CommandConsumerStats),
+        "UNSUBSCRIBE": numbered(Type.UNSUBSCRIBE, pb.CommandUnsubscribe),
+        "CLOSE_CONSUMER": numbered(Type.CLOSE_CONSUMER, pb.CommandCloseConsumer),
+    }
+
+
+def _answered(client: RawClient) -> list[int] | None:
+    """The request ids of what the broker says before it answers a PING; None when it closes instead."""
+    client.say(Type.PING, pb.CommandPing())
+    found: list[int] = []
+    while (command := client.next()) is not None:
+        if command.type == Type.PONG:
+            return found
+        inside: Any = commands.body_of(command)
+        if "request_id" in inside.DESCRIPTOR.fields_by_name and inside.request_id != commands.REQUEST_ID_NONE:
+            found.append(inside.request_id)
+    return None
+
+
+@pytest.mark.parametrize("first", sorted(_about_a_consumer(None, "", 0)))  # type: ignore[arg-type]
+def test_commands_in_any_order_are_answered_once_each(
+    standalone: StandaloneProcess, bystander: Callable[[], None], eventually: Callable[..., Any], first: str
+) -> None:
+    """Any two, behind a SUBSCRIBE that is not answered yet and said again behind them, all in one write."""
+    with RawClient(standalone.port) as client:
+        for consumer_id, second in enumerate(sorted(_about_a_consumer(client, "", 0))):
+            words = _about_a_consumer(client, f"persistent://public/default/order-{first}-{second}", consumer_id)
+            said = [words[name]() for name in ("SUBSCRIBE", first, second, "SUBSCRIBE", "CLOSE_CONSUMER")]
+            client.say_bytes(b"".join(commands.encode(kind, inside) for kind, inside in said))
+            asked = sorted(inside.request_id for _, inside in said if hasattr(inside, "request_id"))
+            answers: list[int] = []
+
+            def are_answered(answers: list[int] = answers, asked: list[int] = asked) -> bool:
+                came = _answered(client)
+                assert came is not None, "the connection was closed for an order of commands"
+                answers += came
+                return len(answers) >= len(asked)
+
+            eventually(are_answered)
+            assert sorted(answers) == asked, (first, second)
+    bystander()
+
+
+def test_ids_of_others_reach_nobody(standalone: StandaloneProcess, bystander: Callable[[], None]) -> None:
+    """Ids of producers and consumers belong to their connection, message ids to their topic."""
+    with RawClient(standalone.port) as owner, RawClient(standalone.port) as stranger:
+        topics = [f"persistent://public/default/foreign-{number}" for number in range(2)]
+        places: list[pb.MessageIdData] = []
+        for number, topic in enumerate(topics):
+            words = _about_a_consumer(owner, topic, number)
+            owner.say(*words["SUBSCRIBE"]())
+            owner.expect(Type.SUCCESS)
+            assert owner.open_producer(topic, number).type == Type.PRODUCER_SUCCESS
+            owner.send(number)
+            places.append(owner.expect(Type.SEND_RECEIPT).send_receipt.message_id)
+        # The stranger has no consumer of these ids: nothing of what it says about them may reach their owner.
+        for number, topic in enumerate(topics):
+            for name, word in _about_a_consumer(stranger, topic, number).items():
+                if name != "SUBSCRIBE":
+                    stranger.say(*word())
+            ack = pb.CommandAck(consumer_id=number, ack_type=pb.CommandAck.Individual, message_id=[places[number]])
+            stranger.say(Type.ACK, ack)
+            stranger.say(Type.CLOSE_PRODUCER, pb.CommandCloseProducer(producer_id=number, request_id=9))
+        assert not stranger.is_closed_by_broker()
+        # Nor may an ack with the place of a message in another topic, said by the owner itself.
+        for number in range(2):
+            ack = pb.CommandAck(consumer_id=number, ack_type=pb.CommandAck.Individual, message_id=[places[1 - number]])
+            owner.say(Type.ACK, ack)
+        for number in range(2):
+            owner.say(Type.FLOW, pb.CommandFlow(consumer_id=number, messagePermits=5))
+            delivered = owner.expect(Type.MESSAGE).message
+            assert delivered.consumer_id == number
+            assert delivered.message_id.ledgerId == places[number].ledgerId
+            owner.send(number, 1)
+            came = {Type.Name(each.type) for each in (owner.next(), owner.next()) if each is not None}
+            assert came == {"SEND_RECEIPT", "MESSAGE"}
+    bystander()
