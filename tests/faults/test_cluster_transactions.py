@@ -8,7 +8,7 @@ import pytest
 
 from magnetar import Client, ConsumerType
 from magnetar.errors import MagnetarError
-from tests.brokers import QUICK, owner_of
+from tests.brokers import QUICK, done, owner_of
 from tests.cluster import Cluster
 from tests.conformance.client_service import run
 from tests.faults.test_transactions_kill_9 import INPUTS, Copying
@@ -39,6 +39,21 @@ class CopyingSlowly(Copying):
                     self.committing.put_nowait(txn.ids[0])
             except MagnetarError:
                 consumer.redeliver_unacknowledged_messages()
+
+
+def check_administration(cluster: Cluster) -> None:
+    """Any broker may be asked about any coordinator."""
+    root = "/admin/v3/transactions"
+    for role in cluster.brokers:
+        listed = done(role, "GET", f"{root}/coordinators")
+        assert [each["id"] for each in listed] == list(range(16))
+        assert {each["brokerServiceUrl"] for each in listed} == {each.said["serviceUrl"] for each in cluster.brokers}
+        stats = done(role, "GET", f"{root}/coordinatorStats")
+        assert list(stats) == [str(number) for number in range(16)]
+        assert all(each["state"] == "Ready" for each in stats.values())
+        for number in range(16):
+            assert done(role, "GET", f"{root}/coordinatorStats?coordinatorId={number}") == stats[str(number)]
+        assert done(role, "GET", f"{root}/slowTransactions/0") == {}
 
 
 @pytest.mark.feature("F-TXN-15", "F-TXN-04", "F-TXN-02", "F-TXN-10", "D-06")
@@ -72,4 +87,5 @@ def test_a_commit_survives_its_coordinators_broker(tmp_path: Path) -> None:
     with Cluster(tmp_path, bookies=2, brokers=2, environment=environment) as cluster:
         served = {owner_of(cluster, COORDINATOR.format(number)).name for number in range(16)}
         assert served == {"broker", "broker-1"}, "each broker keeps some coordinators"
+        check_administration(cluster)
         run(test(cluster))

@@ -19,6 +19,7 @@ from magnetar.admin.names_asked import decoded_topic
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.whole_stats import whole_sums
 from magnetar.broker.ownership.owner import Owner
+from magnetar.broker.transactions.transactions import ASSIGN_TOPIC
 from magnetar.errors import ServiceNotReady
 from magnetar.names import PARTITION_SUFFIX, TopicName, encode_name
 
@@ -27,6 +28,7 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 
 _TOPIC: Final = "/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION: Final = "/subscription/{subscription}"
+_TRANSACTIONS: Final = "/admin/v3/transactions"
 # Where the topic's own name stands among the parts of a path.
 _TOPIC_PART: Final = 6
 
@@ -114,6 +116,11 @@ async def at_owner(request: Request) -> None:
     """Let the handler go on when the topic is this broker's."""
     parts: AdminParts = request.app.state.parts
     route = request.scope["route"].path
+    if parts.broker.cluster is not None and route.startswith(_TRANSACTIONS):
+        keeper = _keeper(request)
+        if keeper is not None:
+            await _redirect(request, parts, keeper)
+        return
     if parts.broker.cluster is None or not route.startswith(_TOPIC):
         return
     key = (request.method, route.removeprefix(_TOPIC))
@@ -128,6 +135,15 @@ async def at_owner(request: Request) -> None:
         return
     if key in OWNED:
         await _redirect(request, parts, topic)
+
+
+def _keeper(request: Request) -> TopicName | None:
+    """The topic whose owner knows what is asked about transactions; None when every broker knows a part of it."""
+    asked = request.path_params
+    if "topic" in asked:
+        return decoded_topic("persistent", asked["tenant"], asked["namespace"], asked["topic"])
+    number = asked.get("coordinator_id") or asked.get("most") or request.query_params.get("coordinatorId") or ""
+    return ASSIGN_TOPIC.partition(int(number)) if number.isascii() and number.isdigit() else None
 
 
 def base_url(request: Request, owner: Owner) -> str:

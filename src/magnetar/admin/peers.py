@@ -48,9 +48,9 @@ class Peers:
         own = self._broker.ownership.own
         return own is not None and own.broker_id == owner.broker_id
 
-    async def ask(self, request: Request, topic: TopicName, method: str, path: str) -> httpx.Response:
+    async def ask(self, request: Request, topic: TopicName, method: str, path: str, **params: str) -> httpx.Response:
         """The owner's answer. ServiceNotReady when it cannot be reached, or the topic moves faster than we follow."""
-        asked = Asked(method, path, {**request.query_params, "authoritative": "true"}, await request.body())
+        asked = Asked(method, path, {**request.query_params, **params, "authoritative": "true"}, await request.body())
         for _ in range(_MOVES_MAX):
             owner = (await self._broker.ownership.locate(topic)).owner
             answer = await (self._inside(request, asked) if self.is_own(owner) else self._over(request, owner, asked))

@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from magnetar.admin.answers import AdminRefused, answered, done
+from magnetar.admin.at_owner import is_elsewhere
 from magnetar.admin.names_asked import decoded_subscription, decoded_topic
 from magnetar.admin.parts import AdminParts, Parts
 from magnetar.admin.topic_loading import stored_topic, subscription_of
@@ -18,7 +19,7 @@ from magnetar.broker.transactions.coordinator import Coordinator
 from magnetar.broker.transactions.coordinator_state import Transaction
 from magnetar.broker.transactions.pending_ack_log import PendingAckLog
 from magnetar.broker.transactions.pending_acks import WHOLE
-from magnetar.broker.transactions.transactions import Transactions
+from magnetar.broker.transactions.transactions import ASSIGN_TOPIC, Transactions
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.errors import MagnetarError, NoTransactionCoordinator, TransactionNotFound
 from magnetar.ids import EARLIEST, Position
@@ -37,18 +38,24 @@ router = APIRouter(tags=["transactions"])
 
 @router.get(_ROOT + "/coordinators")
 async def coordinators(parts: Parts) -> Response:
-    transactions = _transactions(parts)
-    own = parts.broker.ownership.own
-    url = "" if own is None else own.service_url
-    return answered([{"id": number, "brokerServiceUrl": url} for number in range(transactions.amount)])
+    found = []
+    for number in range(_transactions(parts).amount):
+        owner = (await parts.broker.ownership.locate(ASSIGN_TOPIC.partition(number))).owner
+        found.append({"id": number, "brokerServiceUrl": owner.service_url})
+    return answered(found)
 
 
 @router.get(_ROOT + "/coordinatorStats")
-async def coordinator_stats(parts: Parts, coordinatorId: int | None = None) -> Response:
+async def coordinator_stats(request: Request, parts: Parts, coordinatorId: int | None = None) -> Response:
     if coordinatorId is not None:
         return answered(_stats_of(await _coordinator(parts, coordinatorId)))
-    numbers = range(_transactions(parts).amount)
-    return answered({str(number): _stats_of(await _coordinator(parts, number)) for number in numbers})
+    found: dict[str, Any] = {}
+    for number in range(_transactions(parts).amount):
+        if await is_elsewhere(parts, ASSIGN_TOPIC.partition(number)):
+            found[str(number)] = await _elsewhere(request, parts, number)
+        else:
+            found[str(number)] = _stats_of(await _coordinator(parts, number))
+    return answered(found)
 
 
 @router.get(_ROOT + "/coordinatorInternalStats/{coordinator_id}")
@@ -79,12 +86,15 @@ async def metadata(parts: Parts, most: int, least: int) -> Response:
 
 
 @router.get(_ROOT + "/slowTransactions/{timeout}")
-async def slow(parts: Parts, timeout: int, coordinatorId: int | None = None) -> Response:
+async def slow(request: Request, parts: Parts, timeout: int, coordinatorId: int | None = None) -> Response:
     """Open for at least so many milliseconds."""
     numbers = range(_transactions(parts).amount) if coordinatorId is None else [coordinatorId]
     before_ms = parts.clock.now_ms() - timeout
     found: dict[str, Any] = {}
     for number in numbers:
+        if coordinatorId is None and await is_elsewhere(parts, ASSIGN_TOPIC.partition(number)):
+            found |= await _elsewhere(request, parts, number)
+            continue
         for transaction in (await _coordinator(parts, number)).state.transactions():
             if transaction.started_ms <= before_ms:
                 found[str(transaction.id)] = await _metadata(parts, transaction)
@@ -190,6 +200,16 @@ async def _coordinator(parts: AdminParts, number: int) -> Coordinator:
         return await _transactions(parts).coordinator(number)
     except NoTransactionCoordinator as error:
         raise AdminRefused(404, str(error)) from error
+
+
+async def _elsewhere(request: Request, parts: AdminParts, number: int) -> dict[str, Any]:
+    """The same question to the broker that keeps a coordinator, about that one."""
+    keeper = ASSIGN_TOPIC.partition(number)
+    answer = await parts.peers.ask(request, keeper, "GET", request.url.path, coordinatorId=str(number))
+    if answer.is_error:
+        raise AdminRefused(answer.status_code, answer.text)
+    found: dict[str, Any] = answer.json()
+    return found
 
 
 async def _transaction(parts: AdminParts, txn_id: TxnId) -> Transaction:
