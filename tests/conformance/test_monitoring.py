@@ -3,9 +3,11 @@
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pulsar
@@ -354,3 +356,55 @@ def test_every_panel_and_rule_asks_for_what_is_exported(http: httpx.Client) -> N
         for name in re.findall(r"\b(?:pulsar|magnetar|bookie|bookkeeper)[\w:]*_[\w:]*", expression):
             family = re.sub(r"_(bucket|sum|count)$", "", name)
             assert name in families or family in families or name in made, f"{name} in {expression}"
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes what an OpenTelemetry collector would."""
+
+    taken: ClassVar[list[tuple[str, dict[str, Any]]]] = []
+
+    def do_POST(self) -> None:
+        content = self.rfile.read(int(self.headers["content-length"]))
+        self.taken.append((self.path, json.loads(content)))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *_: object) -> None:
+        """Not to the tests' output."""
+
+
+@pytest.mark.feature("B-21")
+def test_a_collector_of_opentelemetry_is_told_what_a_scrape_says(tmp_path: Path, eventually: Eventually) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        settings = {**SETTINGS, "admin.otlp_endpoint": endpoint, "admin.otlp_interval_s": "1"}
+        with StandaloneProcess(tmp_path, environment=settings) as watched:
+            client = pulsar.Client(watched.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+            try:
+                consumer = client.subscribe(TOPIC, "s")
+                trace = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "a=b"}
+                client.create_producer(TOPIC).send(b"x", properties=trace)
+                # The context of a trace passes as it is.
+                assert consumer.receive(10_000).properties() == trace
+                eventually(lambda: 1.0 in _told("pulsar_in_messages_total", "sum"))
+            finally:
+                client.close()
+            assert _told("magnetar_loop_lag_seconds", "histogram")
+            assert {path for path, _ in Collector.taken} == {"/v1/metrics"}
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _told(name: str, kind: str) -> list[float | None]:
+    return [
+        point.get("asDouble")
+        for _, content in Collector.taken
+        for metric in content["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+        if metric["name"] == name
+        for point in metric[kind]["dataPoints"]
+    ]

@@ -49,6 +49,7 @@ from magnetar.admin.counting import counted_in
 from magnetar.admin.door import let_in
 from magnetar.admin.known_paths import unserved_feature
 from magnetar.admin.metrics import Scrapes
+from magnetar.admin.otlp import export_metrics
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.peers import Peers
 from magnetar.admin.rates import Rates
@@ -63,6 +64,9 @@ from magnetar.runtime.host import read_host
 from magnetar.runtime.metrics import Metrics
 
 _log = logging.getLogger(__name__)
+
+# For the server, which imports this module only.
+__all__ = ["ROUTERS", "all_routes", "build", "export_metrics", "new_app", "watch_ages", "watch_rates"]
 
 # Tried in this order: a route that takes any policy's name comes after those that name theirs.
 ROUTERS = (

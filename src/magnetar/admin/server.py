@@ -23,7 +23,7 @@ from magnetar.broker.policies.policies import Policies
 from magnetar.config.admin import AdminSettings
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.load import Settings
-from magnetar.errors import CannotStart
+from magnetar.errors import BadSetting, CannotStart
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.blocking_calls import BlockingCalls
 from magnetar.runtime.clock import WallClock
@@ -97,6 +97,8 @@ class AdminServer:
         settings: AdminSettings,
         tasks: Tasks,
     ) -> None:
+        if settings.otlp_endpoint and not settings.otlp_endpoint.startswith(("http://", "https://")):
+            raise BadSetting(f"admin.otlp_endpoint={settings.otlp_endpoint!r} should be http://HOST:4318 or https://…")
         self._broker = broker
         self._store = store
         self._policies = policies
@@ -149,5 +151,6 @@ class AdminServer:
         self._http, self._parts = server, parts
         self._tasks.start(module.watch_rates(parts), "admin: rates")
         self._tasks.start(module.watch_ages(parts), "admin: ages")
+        self._tasks.start(module.export_metrics(parts), "admin: export of metrics")
         self.is_serving.set()
         _log.info("administration is served on %s", parts.web_url)

@@ -36,6 +36,9 @@ class AdminSettings:
     # A scrape is answered again with the same text for so long, unless it is larger than this.
     metrics_kept_ms: int = 1_000
     metrics_kept_bytes_max: int = 16 * 1024 * 1024
+    # An OpenTelemetry collector that takes OTLP as JSON over HTTP, such as http://127.0.0.1:4318; empty: none.
+    otlp_endpoint: str = ""
+    otlp_interval_s: int = 60
     # What one peek, examine or analysis of a backlog may read.
     analysed_entries_max: int = 10_000
     namespace_bundles: int = 4

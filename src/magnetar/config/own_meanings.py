@@ -13,6 +13,7 @@ OWN_MEANINGS: Final[dict[str, str]] = {
     "admin.requests_max": "HTTP requests that run at one time.",
     "admin.connections_max": "HTTP connections at one time.",
     "admin.metrics_topics_max": "With more topics than this, metrics are those of namespaces.",
+    "admin.otlp_interval_s": "How often metrics are sent there.",
     "admin.metrics_kept_bytes_max": "A scrape larger than this is streamed and not kept.",
     "security.token_revoked_check_s": "How often the list of revoked tokens is read.",
     "broker.session_requests_max": "Requests of one connection that wait for an answer.",
