@@ -233,7 +233,7 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
             "managedLedgerCursorBackloggedThreshold",
             "cache_lag_entries_max",
             COUNT,
-            "Entries are cached while a cursor reads closer to the end than this; one that did may fall 32 times as far behind.",
+            "Entries are cached while a cursor reads closer to the end than this; then up to 32 times as far.",
         ),
         (
             "managedLedgerMaxReadsInFlightSizeInMB",
