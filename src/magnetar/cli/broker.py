@@ -21,13 +21,15 @@ from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
 from magnetar.cli.worker import end_with_supervisor, front_of, open_front, own_settings
 from magnetar.cli.worker_plan import Charge
 from magnetar.config.key import BROKER
+from magnetar.config.load import Settings
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.cluster_identity import check_cluster
 from magnetar.metadata.format_level import FormatLevel
 from magnetar.metadata.measured import measured_store
 from magnetar.metadata.session_policy import apply_session_policy
+from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.chance import fresh_seed, stream
-from magnetar.runtime.clock import SystemClock
+from magnetar.runtime.clock import SystemClock, WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.log import start_logging
 from magnetar.runtime.loop import Process, run
@@ -57,12 +59,8 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
             opened.push_async_callback(disk.close)
             random = stream(fresh_seed(), "broker")
             instance = await opened.enter_async_context(instance_of(disk, random))
-            store = await opened.enter_async_context(cluster_store(settings, disk, clock))
-            await check_cluster(store, settings.broker.cluster_name)
-            policy = settings.metadata.session_lost_policy
-            apply_session_policy(store, policy, lambda error: process.fail("metadata", error))
+            store = await opened.enter_async_context(_store(settings, disk, clock, process))
             describe_memory(settings, brokers=True)
-            store = measured_store(store, process.metrics)
             tasks = Tasks("broker process", process.fail)
             client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
             opened.push_async_callback(tasks.close)
@@ -100,6 +98,16 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
             await process.stop_requested()
 
     return run(serve, asked.runtime)
+
+
+@asynccontextmanager
+async def _store(settings: Settings, disk: Disk, clock: WallClock, process: Process) -> AsyncIterator[MetadataStore]:
+    """The store of this broker's own cluster, measured. CannotStart when it is another's."""
+    async with cluster_store(settings, disk, clock) as store:
+        await check_cluster(store, settings.broker.cluster_name)
+        policy = settings.metadata.session_lost_policy
+        apply_session_policy(store, policy, lambda error: process.fail("metadata", error))
+        yield measured_store(store, process.metrics)
 
 
 @asynccontextmanager
