@@ -36,6 +36,20 @@ def common(
     """An Apache-Pulsar-compatible messaging and streaming platform."""
 
 
+Bind = Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")]
+Port = Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 6650].")]
+HttpPort = Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8080].")]
+BookieHttpPort = Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8000].")]
+PulsarFiles = Annotated[list[str] | None, typer.Option(help="A Pulsar configuration file; may be repeated.")]
+BookKeeperFiles = Annotated[list[str] | None, typer.Option(help="A BookKeeper configuration file; may be repeated.")]
+ReadyFile = Annotated[str | None, typer.Option(help="Written with the addresses, as JSON, once it serves.")]
+JsonLog = Annotated[bool, typer.Option("--json", help="Log as JSON lines.")]
+Production = Annotated[
+    bool, typer.Option("--production", help="Refuse to start where clients need not say who they are.")
+]
+Metadata = Annotated[
+    str | None, typer.Option(help="The cluster's metadata: zk:…, etcd:…, remote:… [or metadataStoreUrl].")
+]
 Workers = Annotated[int | None, typer.Option(min=1, help="So many broker processes share the ports [default: none].")]
 WorkerPort = Annotated[
     int | None, typer.Option(help="First of the workers' own ports, four for each [default: free ones, kept].")
@@ -45,16 +59,14 @@ WorkerPort = Annotated[
 @app.command()
 def standalone(
     data_dir: Annotated[str, typer.Option(help="Where everything is kept.")] = "data",
-    bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
-    port: Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 6650].")] = None,
-    http_port: Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8080].")] = None,
-    config: Annotated[list[str] | None, typer.Option(help="A Pulsar configuration file; may be repeated.")] = None,
-    ready_file: Annotated[str | None, typer.Option(help="Written with the URLs, as JSON, once it serves.")] = None,
+    bind: Bind = None,
+    port: Port = None,
+    http_port: HttpPort = None,
+    config: PulsarFiles = None,
+    ready_file: ReadyFile = None,
     wipe: Annotated[bool, typer.Option(help="Delete what the data directory holds first.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
-    production: Annotated[
-        bool, typer.Option("--production", help="Refuse to start where clients need not say who they are.")
-    ] = False,
+    json: JsonLog = False,
+    production: Production = False,
     bookie_port: Annotated[
         int | None,
         typer.Option(help="Loopback port for those who read storage themselves; 0 picks one [default: none]."),
@@ -88,19 +100,15 @@ def standalone(
 
 @app.command()
 def broker(
-    metadata: Annotated[
-        str | None, typer.Option(help="The cluster's metadata: zk:…, etcd:…, remote:… [or metadataStoreUrl].")
-    ] = None,
+    metadata: Metadata = None,
     data_dir: Annotated[str, typer.Option(help="Where the broker keeps what is its own.")] = "data",
-    bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
-    port: Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 6650].")] = None,
-    http_port: Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8080].")] = None,
-    config: Annotated[list[str] | None, typer.Option(help="A Pulsar configuration file; may be repeated.")] = None,
-    ready_file: Annotated[str | None, typer.Option(help="Written with the URLs, as JSON, once it serves.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
-    production: Annotated[
-        bool, typer.Option("--production", help="Refuse to start where clients need not say who they are.")
-    ] = False,
+    bind: Bind = None,
+    port: Port = None,
+    http_port: HttpPort = None,
+    config: PulsarFiles = None,
+    ready_file: ReadyFile = None,
+    json: JsonLog = False,
+    production: Production = False,
     workers: Workers = None,
     worker_port: WorkerPort = None,
     worker: Annotated[str | None, typer.Option(hidden=True, help="What a worker is told.")] = None,
@@ -123,17 +131,15 @@ def broker(
 
 @app.command()
 def bookie(
-    metadata: Annotated[
-        str | None, typer.Option(help="The cluster's metadata: zk:…, etcd:…, remote:… [or metadataStoreUrl].")
-    ] = None,
+    metadata: Metadata = None,
     data_dir: Annotated[str, typer.Option(help="Where journal and entries are kept.")] = "data",
-    bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
+    bind: Bind = None,
     port: Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 3181].")] = None,
-    http_port: Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8000].")] = None,
+    http_port: BookieHttpPort = None,
     bookie_id: Annotated[str | None, typer.Option(help="Its name [default: address and port].")] = None,
-    config: Annotated[list[str] | None, typer.Option(help="A BookKeeper configuration file; may be repeated.")] = None,
-    ready_file: Annotated[str | None, typer.Option(help="Written with the addresses, as JSON, once it serves.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+    config: BookKeeperFiles = None,
+    ready_file: ReadyFile = None,
+    json: JsonLog = False,
 ) -> None:
     """Run a storage server of a cluster."""
     from magnetar.cli.bookie import run_bookie
@@ -148,11 +154,11 @@ def bookie(
 def autorecovery(
     metadata: Annotated[str, typer.Option(help="The cluster's metadata: remote:HOST:PORT or zk:HOST:PORT/CHROOT.")],
     data_dir: Annotated[str, typer.Option(help="Nothing is kept; relative paths of settings begin here.")] = "data",
-    bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
-    http_port: Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8000].")] = None,
-    config: Annotated[list[str] | None, typer.Option(help="A BookKeeper configuration file; may be repeated.")] = None,
-    ready_file: Annotated[str | None, typer.Option(help="Written with the addresses, as JSON, once it serves.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
+    bind: Bind = None,
+    http_port: BookieHttpPort = None,
+    config: BookKeeperFiles = None,
+    ready_file: ReadyFile = None,
+    json: JsonLog = False,
 ) -> None:
     """Run the repair of lost copies in a process of its own."""
     from magnetar.cli.autorecovery import run_autorecovery
@@ -167,15 +173,13 @@ def proxy(
     metadata: Annotated[str | None, typer.Option(help="The cluster's metadata, which lists the brokers.")] = None,
     broker_url: Annotated[str | None, typer.Option(help="Brokers by name instead: pulsar://HOST:PORT,…")] = None,
     broker_web_url: Annotated[str | None, typer.Option(help="Their HTTP: http://HOST:PORT,…")] = None,
-    bind: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
-    port: Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 6650].")] = None,
-    http_port: Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8080].")] = None,
+    bind: Bind = None,
+    port: Port = None,
+    http_port: HttpPort = None,
     config: Annotated[list[str] | None, typer.Option(help="A Pulsar proxy.conf; may be repeated.")] = None,
-    ready_file: Annotated[str | None, typer.Option(help="Written with the URLs, as JSON, once it serves.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines.")] = False,
-    production: Annotated[
-        bool, typer.Option("--production", help="Refuse to start where clients need not say who they are.")
-    ] = False,
+    ready_file: ReadyFile = None,
+    json: JsonLog = False,
+    production: Production = False,
 ) -> None:
     """Run a proxy: one address in front of a cluster's brokers."""
     from magnetar.cli.proxy import run_proxy

@@ -23,6 +23,7 @@ from magnetar.cli.verbs.policies import (
     QUOTA_TYPE,
     REPLICATOR_RATE,
     RETENTION,
+    SCHEMA_STRATEGIES,
     SUBSCRIBE_RATE,
     SUBSCRIPTION_TYPES,
     Policy,
@@ -47,10 +48,6 @@ from magnetar.cli.verbs.verb import (
 )
 from magnetar.cli.words import Given, Kind, flag
 
-_STRATEGIES: Final = (
-    "UNDEFINED ALWAYS_INCOMPATIBLE ALWAYS_COMPATIBLE BACKWARD FORWARD FULL BACKWARD_TRANSITIVE FORWARD_TRANSITIVE "
-    "FULL_TRANSITIVE"
-)
 # The older policy has its own names for the same things.
 _OLDER_STRATEGIES: Final = (
     "AutoUpdateDisabled Full Backward Forward AlwaysCompatible BackwardTransitive ForwardTransitive FullTransitive"
@@ -233,7 +230,7 @@ _POLICIES: Final = [
         "how a new schema must fit those before it",
         "schemaCompatibilityStrategy",
         Setting(
-            (flag("--compatibility -c", Kind.TEXT, "How.", choices=_STRATEGIES),),
+            (flag("--compatibility -c", Kind.TEXT, "How.", choices=SCHEMA_STRATEGIES),),
             value("compatibility"),
         ),
         method="PUT",

@@ -106,6 +106,10 @@ def _inactive(given: Given) -> dict[str, Any]:
     }
 
 
+SCHEMA_STRATEGIES: Final = (
+    "UNDEFINED ALWAYS_INCOMPATIBLE ALWAYS_COMPATIBLE BACKWARD FORWARD FULL BACKWARD_TRANSITIVE FORWARD_TRANSITIVE "
+    "FULL_TRANSITIVE"
+)
 RETENTION: Final = Setting(
     (
         flag("--time -t", Kind.SECONDS, "For how long: 30m, 3h, 7d; 0 keeps nothing, -1 keeps all.", required=True),

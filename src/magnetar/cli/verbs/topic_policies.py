@@ -21,6 +21,7 @@ from magnetar.cli.verbs.policies import (
     PUBLISH_RATE,
     QUOTA_TYPE,
     RETENTION,
+    SCHEMA_STRATEGIES,
     SUBSCRIBE_RATE,
     SUBSCRIPTION_TYPES,
     Policy,
@@ -48,8 +49,7 @@ _STRATEGY: Final = Setting(
             Kind.TEXT,
             "How a new schema must fit those before it.",
             required=True,
-            choices="UNDEFINED ALWAYS_INCOMPATIBLE ALWAYS_COMPATIBLE BACKWARD FORWARD FULL BACKWARD_TRANSITIVE "
-            "FORWARD_TRANSITIVE FULL_TRANSITIVE",
+            choices=SCHEMA_STRATEGIES,
         ),
     ),
     value("strategy"),
