@@ -2,7 +2,8 @@
 """Runs suites, which are make targets, one after another, and says what each took.
 
 `python -m tools.suites check contracts …` passes their output on, keeps pytest's closing lines for the end, and fails
-when one of them failed; the others still run. A suite without tests is a loud skip. Never retries anything.
+when one of them failed; the others still run. `unit+types` are run at once: the first one's output is passed on as it
+comes, the others' when they have ended. A suite without tests is a loud skip. Never retries anything.
 Carries.
 """
 
@@ -11,6 +12,8 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,22 +37,38 @@ def has_tests(name: str) -> bool:
     return name not in FOLDERS or any((HOUSE / "tests" / name).rglob("test_*.py"))
 
 
-def run_suite(name: str) -> SuiteResult:
+def say(text: str) -> None:
+    print(text, end="", flush=True)
+
+
+def run_suite(name: str, say: Callable[[str], None] = say) -> SuiteResult:
     if not has_tests(name):
-        print(f"\nSKIPPED {name}: tests/{name} has no tests", flush=True)
+        say(f"\nSKIPPED {name}: tests/{name} has no tests\n")
         return SuiteResult(name, "skipped", 0.0, ())
-    print(f"\n--- {name} ---", flush=True)
+    say(f"\n--- {name} ---\n")
     began = time.monotonic()
     closings = []
     command = [os.environ.get("MAKE", "make"), "--no-print-directory", name]
     with subprocess.Popen(command, cwd=HOUSE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            print(line, end="", flush=True)
+            say(line)
             if CLOSING.match(line):
                 closings.append(line.strip("= \n"))
     state = "passed" if process.returncode == 0 else "failed"
     return SuiteResult(name, state, time.monotonic() - began, tuple(closings))
+
+
+def run_at_once(names: list[str]) -> list[SuiteResult]:
+    first, *others = names
+    kept: list[list[str]] = [[] for _ in others]
+    with ThreadPoolExecutor(max_workers=len(names)) as threads:
+        ending = [threads.submit(run_suite, name, lines.append) for name, lines in zip(others, kept, strict=True)]
+        results = [run_suite(first)]
+        for suite, lines in zip(ending, kept, strict=True):
+            results.append(suite.result())
+            say("".join(lines))
+    return results
 
 
 def closing_table(results: list[SuiteResult]) -> list[str]:
@@ -66,8 +85,10 @@ def closing_table(results: list[SuiteResult]) -> list[str]:
 
 
 def main(names: list[str]) -> int:
-    results = [run_suite(name) for name in names]
+    began = time.monotonic()
+    results = [result for group in names for result in run_at_once(group.split("+"))]
     print("\n" + "\n".join(closing_table(results)), flush=True)
+    print(f"all together {time.monotonic() - began:.1f} s", flush=True)
     failed = [result.name for result in results if result.state == "failed"]
     if failed:
         print("FAILED: " + ", ".join(failed), flush=True)
