@@ -18,7 +18,19 @@ from magnetar.runtime.disk import LogStats
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Call, DiskCall, Latency
-from tests.unit.bookie.benches import KEY, OK, ROOMY, Answers, add_all, bench, code_of_add, opened, packed, run
+from tests.unit.bookie.benches import (
+    KEY,
+    OK,
+    ROOMY,
+    Answers,
+    add_all,
+    bench,
+    code_of_add,
+    opened,
+    packed,
+    run,
+    turns_until,
+)
 
 IO_ERROR = 101
 
@@ -233,6 +245,29 @@ def test_reads_of_a_ledger_go_one_after_another_and_hold_up_nobody_else() -> Non
             await asyncio.gather(*waiting)
             assert finished == list(range(6)), "in the order they were asked for"
             assert most == 1
+
+    run(scenario())
+
+
+@pytest.mark.feature("F-BKS-25")
+def test_what_is_at_hand_overtakes_no_read_of_its_ledger() -> None:
+    async def scenario() -> None:
+        disk = SimulatedDisk()
+        async with bench(disk, ROOMY) as storage:
+            for ledger_id in (1, 2):
+                await add_all(storage, ledger_id, range(3))
+            await storage.checkpoint()
+            assert storage.at_hand(1, 0) is None, "it is in the entry log"
+            for ledger_id in (1, 2):
+                await add_all(storage, ledger_id, range(3, 4))
+            disk.kernel.faults.read_latency = Latency(5.0)
+            reading = asyncio.get_running_loop().create_task(storage.read(1, 0))
+            await turns_until(lambda: storage.stats().reads_in_progress == 1)
+            assert storage.at_hand(1, 3) is None, "somebody of this ledger waits"
+            assert storage.at_hand(2, 3) == packed(2, 3)
+            assert await reading == packed(1, 0)
+            assert storage.at_hand(1, 3) == packed(1, 3)
+            assert storage.at_hand(1, 1) == packed(1, 1), "it was read ahead"
 
     run(scenario())
 
