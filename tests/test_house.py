@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 from tests import test_tidy
 from tests.conftest import run_without_leaks
+from tests.warm_process import WarmProcess
 from tools.feature_record import CATALOGUE, Outcome, Row, catalogue, recorded_outcomes
 from tools.features import Measurement, measurements, page, state_of
 from tools.suites import CLOSING, SuiteResult, closing_table
@@ -168,11 +170,52 @@ def test_closing_table_shows_shares_and_overruns() -> None:
     assert table[3] == "check: 3 passed in 1s"
 
 
+def test_suites_at_once_all_end_and_one_failure_is_enough(tmp_path: Path) -> None:
+    make = tmp_path / "make"
+    make.write_text('#!/bin/sh\necho "it is $2"\ntest "$2" != bad\n')
+    make.chmod(0o755)
+    ended = run_python("-m", "tools.suites", "good+bad+better", "last", MAKE=str(make))
+    said = [line for line in ended.stdout.splitlines() if line.startswith(("it is", "FAILED"))]
+    assert said == ["it is good", "it is bad", "it is better", "it is last", "FAILED: bad"]
+    assert ended.returncode == 1
+
+
 def test_every_public_target_has_a_sentence() -> None:
     text = (HOUSE / "Makefile").read_text(encoding="utf-8")
     named = {name for line in re.findall(r"^\.PHONY:(.*)$", text, re.M) for name in line.split()}
     told = set(re.findall(r"^([a-z-]+):.*## \S.*[.?]$", text, re.M))
     assert named == told
+
+
+# --- processes that are forked warm -----------------------------------------------------------------
+
+
+def test_a_forked_command_has_its_own_output_environment_and_end(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    version = WarmProcess(["--version"], log, dict(os.environ))
+    assert version.wait(60) == 0
+    assert log.read_text().startswith("magnetar ")
+    wrong = WarmProcess(["bookkeeper", "listbookies"], log, {"PATH": os.environ["PATH"], "COLUMNS": "80"})
+    assert wrong.wait(60) == 2
+    assert "--metadata" in log.read_text()
+
+
+def test_a_forked_server_is_killed_by_its_pid_and_dies_with_who_started_it(
+    tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    words = ["metadata", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    killed = WarmProcess(words, tmp_path / "log", dict(os.environ))
+    assert killed.poll() is None
+    killed.kill()
+    assert killed.wait(60) == -signal.SIGKILL
+    program = (
+        "import os, pathlib, sys\n"
+        "from tests.warm_process import WarmProcess\n"
+        "print(WarmProcess(sys.argv[2:], pathlib.Path(sys.argv[1]), dict(os.environ)).pid, flush=True)\n"
+        "os._exit(0)\n"
+    )
+    pid = run_python("-c", program, str(tmp_path / "log"), *words).stdout.strip()
+    eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
 # --- walls ----------------------------------------------------------------------------------------
