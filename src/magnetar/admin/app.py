@@ -54,6 +54,7 @@ from magnetar.admin.parts import AdminParts
 from magnetar.admin.peers import Peers
 from magnetar.admin.rates import Rates
 from magnetar.admin.records import Records
+from magnetar.admin.slices import Turns
 from magnetar.broker.broker import Broker
 from magnetar.broker.ownership.usage import UsageMeter
 from magnetar.broker.policies.policies import Policies
@@ -62,6 +63,8 @@ from magnetar.errors import MagnetarError
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.host import read_host
 from magnetar.runtime.metrics import Metrics
+
+_RATES_PER_SLICE = 500
 
 _log = logging.getLogger(__name__)
 
@@ -148,7 +151,10 @@ def all_routes() -> list[BaseRoute]:
 
 async def watch_rates(parts: AdminParts) -> None:
     while True:
-        parts.rates.look(await counted_in(parts), parts.clock.now_ms())
+        counted = await counted_in(parts)
+        turns = Turns(_RATES_PER_SLICE)
+        for _ in parts.rates.looking(counted, parts.clock.now_ms()):
+            await turns.after()
         await asyncio.sleep(parts.settings.rates_interval_s)
 
 

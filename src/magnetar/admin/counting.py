@@ -4,14 +4,16 @@
 Carries.
 """
 
+from typing import Final
+
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.rates import Counted
-from magnetar.admin.slices import sliced
+from magnetar.admin.slices import Turns
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.subscription import Subscription
 
-_TOPICS_PER_SLICE = 50
+_COUNTED_PER_SLICE: Final = 200
 
 
 async def counted_in(parts: AdminParts) -> list[Counted]:
@@ -21,7 +23,9 @@ async def counted_in(parts: AdminParts) -> list[Counted]:
     loads = parts.broker.topics.loads
     counted.append(Counted(loads, loads.took_ms.count, 0))
     topics: list[ServedTopic] = [*parts.broker.topics.loaded(), *parts.broker.topics.in_memory()]
-    async for topic in sliced(topics, _TOPICS_PER_SLICE):
+    turns = Turns(_COUNTED_PER_SLICE)
+    for topic in topics:
+        before = len(counted)
         counted.append(Counted(topic, topic.messages_in, topic.bytes_in))
         counted += [
             Counted(each, each.messages_in, each.bytes_in, chunks=each.chunks_in) for each in topic.producers.values()
@@ -33,6 +37,7 @@ async def counted_in(parts: AdminParts) -> list[Counted]:
             ]
             counted.append(_subscription(subscription, consumers))
             counted += consumers
+        await turns.after(len(counted) - before)
     return counted
 
 

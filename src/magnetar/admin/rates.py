@@ -6,7 +6,7 @@ has no rate yet.
 Decides.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
@@ -53,16 +53,21 @@ class Rates:
 
     def look(self, counted: Iterable[Counted], now_ms: int) -> None:
         """Take the next look; rates are those since the one before."""
+        for _ in self.looking(counted, now_ms):
+            pass
+
+    def looking(self, counted: Iterable[Counted], now_ms: int) -> Iterator[None]:
+        """The same step by step; what was known holds until the last step."""
         elapsed_s = (now_ms - self._looked_ms) / 1000
-        before, self._counts, self._rates = self._counts, {}, {}
+        counts: dict[int, Counted] = {}
+        rates: dict[int, tuple[object, Rate]] = {}
         for each in counted:
             key = id(each.who)
-            self._counts[key] = each
-            last = before.get(key)
-            if last is None or last.who is not each.who or elapsed_s <= 0:
-                continue
-            if each[1:] != last[1:]:
+            counts[key] = each
+            last = self._counts.get(key)
+            if last is not None and last.who is each.who and elapsed_s > 0 and each[1:] != last[1:]:
                 # A counter that fell was started anew: it has no rate until the next look.
                 per_s = (max(0, now - then) / elapsed_s for now, then in zip(each[1:], last[1:], strict=True))
-                self._rates[key] = (each.who, Rate(*per_s))
-        self._looked_ms = now_ms
+                rates[key] = (each.who, Rate(*per_s))
+            yield
+        self._counts, self._rates, self._looked_ms = counts, rates, now_ms
