@@ -162,7 +162,7 @@ def test_a_transaction_spans_brokers_that_prove_themselves_to_one_another(
                 await producer.send(payload, txn=txn)
             await (txn.commit() if commit else txn.abort())
             await producer.send(b"behind")
-            seen = set()
+            seen: set[bytes] = set()
             while b"behind" not in seen or (commit and len(seen) <= len(payloads)):
                 received = await consumer.receive(30_000)
                 seen.add(received.data())

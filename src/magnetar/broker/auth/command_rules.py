@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from magnetar.broker.auth.grants import Need, Target
+from magnetar.client.transaction import ASSIGN_TOPIC
 from magnetar.names import NamespaceName, TopicName
 from magnetar.wire.proto.pulsar_api_pb2 import BaseCommand as Type
 
@@ -26,6 +27,13 @@ def _on_topic(need: Need) -> Rule:
         yield need, Target.of(TopicName.parse(command.topic))
 
     return rule
+
+
+def _look_up(command: Any) -> Iterator[Question]:
+    """Where coordinators are is for everybody who may connect: what a transaction touches is asked for by itself."""
+    topic = TopicName.parse(command.topic)
+    if topic.base != ASSIGN_TOPIC:
+        yield Need.LOOK_UP, Target.of(topic)
 
 
 def _produce(command: Any) -> Iterator[Question]:
@@ -63,8 +71,8 @@ COMMAND_RULES: Final[Mapping[int, Rule]] = {
     Type.AUTH_RESPONSE: _nothing,
     Type.PING: _nothing,
     Type.PONG: _nothing,
-    Type.PARTITIONED_METADATA: _on_topic(Need.LOOK_UP),
-    Type.LOOKUP: _on_topic(Need.LOOK_UP),
+    Type.PARTITIONED_METADATA: _look_up,
+    Type.LOOKUP: _look_up,
     Type.GET_TOPICS_OF_NAMESPACE: _list,
     Type.WATCH_TOPIC_LIST: _list,
     Type.WATCH_TOPIC_LIST_CLOSE: _nothing,

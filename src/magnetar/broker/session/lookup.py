@@ -5,13 +5,16 @@ Carries.
 """
 
 from magnetar.broker.session.session import Session
+from magnetar.broker.transactions.transactions import ASSIGN_TOPIC
 from magnetar.names import TopicName
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 
 async def partitioned_metadata(session: Session, request: pb.CommandPartitionedTopicMetadata) -> None:
     topic = TopicName.parse(request.topic)
-    count = await session.broker.topics.partitions(topic, create=request.metadata_auto_creation_enabled)
+    # How many coordinators there are is not for clients to say.
+    create = request.metadata_auto_creation_enabled and topic.base != ASSIGN_TOPIC
+    count = await session.broker.topics.partitions(topic, create=create)
     session.answer(
         pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
         pb.CommandPartitionedTopicMetadataResponse(

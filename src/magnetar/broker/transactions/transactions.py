@@ -24,6 +24,7 @@ from magnetar.broker.transactions.pending_ack_log import PendingAckLog
 from magnetar.broker.transactions.subscription_acks import has_pending_acks, open_pending_acks
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.client.connection import Connection
+from magnetar.client.transaction import ASSIGN_TOPIC as ASSIGN_TOPIC
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import (
     MagnetarError,
@@ -38,7 +39,6 @@ from magnetar.runtime.tasks import Tasks
 from magnetar.wire.commands import Type
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
-ASSIGN_TOPIC: Final = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 # Ends that are on their way at the same time.
 _TASKS_MAX: Final = 200_000
 _TICK_S: Final = 0.1

@@ -102,3 +102,17 @@ def test_a_tenant_does_not_raise_its_own_rates() -> None:
     assert need_of("POST", path, "publishRate") is Need.SUPER_USER
     assert need_of("POST", path, "retention") is Need.TENANT_ADMIN
     assert need_of("GET", path, "publishRate") is Need.TENANT_ADMIN
+
+
+@pytest.mark.feature("F-TXN-02")
+def test_whoever_may_connect_may_find_the_coordinators_of_transactions() -> None:
+    """A grant on the system's namespace would let them write there."""
+    name = "persistent://pulsar/system/transaction_coordinator_assign"
+    for topic, is_asked in ((name, False), (f"{name}-partition-3", False), (f"{name}-not", True)):
+        for kind, command in (
+            (pb.BaseCommand.LOOKUP, pb.CommandLookupTopic(topic=topic)),
+            (pb.BaseCommand.PARTITIONED_METADATA, pb.CommandPartitionedTopicMetadata(topic=topic)),
+        ):
+            needed = [Need.LOOK_UP] if is_asked else []
+            assert [need for need, _ in questions(kind, command)] == needed
+    assert [need for need, _ in questions(pb.BaseCommand.PRODUCER, pb.CommandProducer(topic=name))] == [Need.PRODUCE]
