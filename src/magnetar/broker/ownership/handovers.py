@@ -34,11 +34,15 @@ class Handovers:
         self._tasks = tasks
         self._inbox = ""
         self._wake = asyncio.Event()
-        self._unwatch: Callable[[], None] | None = None
+        self._unwatch: list[Callable[[], None]] = []
 
     def start(self, broker_id: str) -> None:
         self._inbox = f"{HANDOVER_ROOT}/{broker_id}"
-        self._unwatch = self._store.watch(self._inbox, self._on_change)
+        self._unwatch = [
+            self._store.watch(self._inbox, self._on_change),
+            # What came while this broker was cut off is told by nobody.
+            self._store.watch_session(lambda event: self._wake.set()),
+        ]
         self._tasks.start(self._watch_inbox(), "handovers: inbox")
 
     async def hand_over(self, bundle: Bundle, target: Owner) -> bool:
@@ -59,8 +63,8 @@ class Handovers:
         return released
 
     def close(self) -> None:
-        if self._unwatch is not None:
-            self._unwatch()
+        for unwatch in self._unwatch:
+            unwatch()
 
     async def _arrived(self, bundle: Bundle) -> None:
         arrived = asyncio.Event()

@@ -58,11 +58,15 @@ class Orders:
         self._inbox = ""
         self._running: dict[str, None] = {}
         self._wake = asyncio.Event()
-        self._unwatch: Callable[[], None] | None = None
+        self._unwatch: list[Callable[[], None]] = []
 
     def start(self, broker_id: str) -> None:
         self._inbox = f"{ORDERS_ROOT}/{broker_id}"
-        self._unwatch = self._store.watch(self._inbox, self._on_change)
+        self._unwatch = [
+            self._store.watch(self._inbox, self._on_change),
+            # What came while this broker was cut off is told by nobody.
+            self._store.watch_session(lambda event: self._wake.set()),
+        ]
         self._tasks.start(self._watch_inbox(), "orders: inbox")
 
     async def send(self, broker_id: str, order: Order) -> None:
@@ -86,8 +90,8 @@ class Orders:
             await self._forget(path)
 
     def close(self) -> None:
-        if self._unwatch is not None:
-            self._unwatch()
+        for unwatch in self._unwatch:
+            unwatch()
 
     def _on_change(self, change: Change) -> None:
         self._wake.set()

@@ -6,6 +6,7 @@ import asyncio
 import pytest
 
 from magnetar.broker.ownership.bundles import FULL, Bundle, equal_bounds
+from magnetar.broker.ownership.handovers import HANDOVER_ROOT
 from magnetar.broker.ownership.load_data import BrokerLoad
 from magnetar.broker.ownership.membership import BROKERS_ROOT
 from magnetar.broker.ownership.orders import UNLOAD, Order
@@ -13,7 +14,7 @@ from magnetar.broker.ownership.owner import Owner
 from magnetar.broker.ownership.splitting import RANGE
 from magnetar.config.balance import BalanceSettings
 from magnetar.errors import BadSetting, CannotStart, LedgerFenced, ServiceNotReady, TopicNotFound
-from magnetar.names import NamespaceName, TopicName
+from magnetar.names import NamespaceName, TopicName, encode_name
 from tests.unit.broker.ownership.worlds import NAMESPACE, Member, Members, run, until
 
 TOPIC = TopicName.parse("persistent://public/default/t")
@@ -236,6 +237,19 @@ def test_a_bundle_is_handed_over_and_early_clients_wait_for_it() -> None:
             await until(lambda: not target.ownership.serves(bundle))
             with pytest.raises(BadSetting):
                 await owner.cluster.unload(bundle, "nobody:1")
+
+    run(scenario)
+
+
+def test_a_bundle_that_was_given_while_the_session_was_lost_is_taken() -> None:
+    async def scenario() -> None:
+        async with Members(2) as members:
+            taker = members.all[1]
+            bundle = (await taker.ranges.of(NAMESPACE)).all()[0]
+            taker.store.expire_session()
+            await members.store.put(f"{HANDOVER_ROOT}/{taker.own.broker_id}/{encode_name(str(bundle))}", b"")
+            taker.store.reestablish_session()
+            await until(lambda: taker.ownership.serves(bundle))
 
     run(scenario)
 
