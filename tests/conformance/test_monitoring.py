@@ -113,14 +113,18 @@ def test_messages_in_chunks_have_a_rate_of_their_own(
     http: httpx.Client, client: pulsar.Client, eventually: Eventually
 ) -> None:
     topic, path = TOPIC + "-chunks", PATH + "-chunks"
+    consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(topic, chunking_enabled=True)
     producer.send(b"small")
     assert http.get(f"{path}/stats").json()["msgChunkPublished"] is False
 
     def is_measured() -> bool:
         producer.send(b"x" * 6 * 1024 * 1024)
+        consumer.acknowledge(consumer.receive(20_000))
         stats: Any = http.get(f"{path}/stats").json()
-        return bool(stats["msgChunkPublished"]) and stats["publishers"][0]["chunkedMessageRate"] > 0
+        subscription = stats["subscriptions"]["s"]
+        shown = (stats["publishers"][0], subscription, subscription["consumers"][0])
+        return bool(stats["msgChunkPublished"]) and all(each["chunkedMessageRate"] > 0 for each in shown)
 
     eventually(is_measured)
 

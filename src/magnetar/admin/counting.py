@@ -32,7 +32,14 @@ async def counted_in(parts: AdminParts) -> list[Counted]:
         ]
         for subscription in topic.subscriptions.values():
             consumers = [
-                Counted(each, each.messages_out, each.bytes_out, each.messages_redelivered, each.messages_acked)
+                Counted(
+                    each,
+                    each.messages_out,
+                    each.bytes_out,
+                    each.messages_redelivered,
+                    each.messages_acked,
+                    chunks=each.chunks_out,
+                )
                 for each in subscription.consumers
             ]
             counted.append(_subscription(subscription, consumers))
@@ -56,6 +63,7 @@ def _subscription(subscription: Subscription | NonPersistentSubscription, consum
         redelivered,
         acked_messages(subscription),
         subscription.entries_expired,
+        chunks=sum(each.chunks for each in consumers),
     )
 
 

@@ -75,6 +75,7 @@ class Consumer:
     __slots__ = (
         "acked_ms",
         "bytes_out",
+        "chunks_out",
         "connected_ms",
         "consumed_ms",
         "consumer_id",
@@ -125,6 +126,8 @@ class Consumer:
         self.messages_out = 0
         self.entries_out = 0
         self.bytes_out = 0
+        # Parts of chunked messages.
+        self.chunks_out = 0
         self.messages_redelivered = 0
         self.messages_acked = 0
         # When it last was given messages, acknowledged some, asked for more; 0: never.

@@ -377,6 +377,7 @@ class Pump:
             else:
                 given_messages = sum([delivery.messages for delivery in given])
                 given_bytes = sum([len(delivery.entry.body) - delivery.facts.message_start for delivery in given])
+                consumer.chunks_out += sum([delivery.facts.chunk is not None for delivery in given])
             consumer.bytes_out += given_bytes
             size_bytes += given_bytes
             entries += len(given)
