@@ -18,6 +18,7 @@ from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.rocks_index import RocksLedgerIndex
 from magnetar.cli.cluster_inventory import ClusterInventory, shown
+from magnetar.cli.exposure import check_bookie_exposure
 from magnetar.cli.ledger_client import LedgerClient, ledger_client
 from magnetar.cli.machine import describe_memory, warn_of_shared_disks
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
@@ -47,6 +48,7 @@ EXIT_STORAGE_FAILED: Final = 4
 def run_bookie(flags: RoleFlags, given: dict[str, str | None]) -> int:
     """Serve until told to stop, or until the disk fails; returns the exit code."""
     settings = role_settings(flags, BOOKIE, given)
+    check_bookie_exposure(settings, sys.stderr.write)
     start_logging(settings.runtime, sys.stderr)
 
     async def serve(process: Process) -> None:

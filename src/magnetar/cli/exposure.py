@@ -25,6 +25,16 @@ def check_metadata_exposure(address: str, settings: Settings, say: Callable[[str
         _check(address, settings, "metadata.tls_certificate_file and metadata.tls_trust_file", say)
 
 
+def check_bookie_exposure(settings: Settings, say: Callable[[str], object]) -> None:
+    """As for brokers; whoever speaks BookKeeper's protocol must prove a secret, or show a certificate."""
+    server = settings.bookie_server
+    if not server.secret_file and not (server.tls_required and server.tls_client_certificate_required):
+        remedy = (
+            "bookie_server.secret_file, or bookie_server.tls_required and bookie_server.tls_client_certificate_required"
+        )
+        _check(server.bind_address, settings, remedy, say)
+
+
 def _check(address: str, settings: Settings, remedy: str, say: Callable[[str], object]) -> None:
     if is_loopback(address):
         return

@@ -140,6 +140,7 @@ def bookie(
     config: BookKeeperFiles = None,
     ready_file: ReadyFile = None,
     json: JsonLog = False,
+    production: Production = False,
 ) -> None:
     """Run a storage server of a cluster."""
     from magnetar.cli.bookie import run_bookie
@@ -147,6 +148,8 @@ def bookie(
 
     flags = RoleFlags(data_dir, metadata, tuple(config or ()), ready_file, json)
     given = {"bookie_server.bind_address": bind, "bookiePort": port, "httpServerPort": http_port, "bookieId": bookie_id}
+    if production:
+        given["security.production"] = "true"
     raise typer.Exit(run_bookie(flags, given))
 
 
