@@ -406,7 +406,7 @@ def test_a_revoked_token_ends_its_sessions(tmp_path: Path) -> None:
         other.quiet()
 
 
-@pytest.mark.feature("F-SEC-02", "B-20")
+@pytest.mark.feature("F-SEC-02")
 def test_a_withdrawn_permission_closes_what_is_open(standalone: GuardedStandalone) -> None:
     """Soon, and only what needed it: who was granted more keeps the rest, and others notice nothing."""
     with standalone.admin() as admin:

@@ -15,7 +15,7 @@ from magnetar.errors import NotAuthenticated, TooManyRequests
 from tests.simulation.world.loop import SimLoop
 from tests.simulation.world.schedule import Policy, Schedule
 
-pytestmark = pytest.mark.feature("B-20")
+pytestmark = pytest.mark.feature("F-SEC-01")
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
