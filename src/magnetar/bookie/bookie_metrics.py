@@ -83,6 +83,7 @@ class _Families:
         self._counter("bookie_WRITE_BYTES", "Bytes of entries made durable.", lambda: counts.bytes_added)
         self._counter("bookie_READ_BYTES", "Bytes of entries read.", lambda: counts.bytes_read)
         self._stat("bookie_SERVER_STATUS", "1: takes adds, 0: read-only.", lambda stats: int(not stats.is_read_only))
+        self._stat("bookie_LEDGERS_IN_LIMBO", "Ledgers that may lack entries here.", lambda s: s.ledgers_in_limbo)
 
     def _added(self, name: str, meaning: str) -> None:
         family = self._metrics.summaries(name, meaning, ("success",))

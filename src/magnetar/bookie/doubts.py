@@ -21,6 +21,8 @@ class Doubts:
     def __init__(self, bookie: str, ledgers: Ledgers) -> None:
         self._bookie = bookie
         self._ledgers = ledgers
+        # How many ledgers were in limbo when the last walk over them ended.
+        self.left = 0
 
     async def ledger_ids(self) -> list[int]:
         """The ledgers whose entries may have been lost here, rising."""
@@ -39,6 +41,7 @@ class Doubts:
     async def settle(self, complete: Complete) -> int:
         """One walk; returns how many ledgers stay in limbo."""
         doubtful = await self.ledger_ids()
+        self.left = len(doubtful)
         settled = 0
         reasons: dict[str, None] = {}
         for ledger_id in doubtful:
@@ -47,6 +50,7 @@ class Doubts:
                 if master_key is not None:
                     await self._ledgers.leave_limbo(ledger_id, master_key)
                     settled += 1
+                    self.left -= 1
             except NoSuchLedger:
                 # Deleted: the garbage collector finds that out for itself, with its own proofs.
                 continue
@@ -56,4 +60,4 @@ class Doubts:
             _log.warning("%d of %d ledgers in limbo are whole again", settled, len(doubtful))
         if reasons:
             _log.warning("others wait, for %d reasons, the last one: %s", len(reasons), list(reasons)[-1])
-        return len(doubtful) - settled
+        return self.left

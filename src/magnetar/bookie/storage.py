@@ -401,6 +401,7 @@ class BookieStorage:
             bytes_compacted=self.housekeeping.bytes_compacted,
             damaged_entries=len(self.housekeeping.damaged),
             is_read_only=self._careful.read_only,
+            ledgers_in_limbo=self.doubts.left,
             is_unsure=self._ledgers.table.unsure,
         )
 

@@ -39,4 +39,6 @@ class StorageStats(NamedTuple):
     bytes_compacted: int
     damaged_entries: int
     is_read_only: bool
+    # As the last walk over them found.
+    ledgers_in_limbo: int
     is_unsure: bool

@@ -38,7 +38,11 @@ class Bookies:
     @classmethod
     async def open(cls, store: MetadataStore, tasks: Tasks) -> "Bookies":
         bookies = cls(store)
-        await bookies._look()
+        try:
+            await bookies._look()
+        except BaseException:
+            bookies.close()
+            raise
         bookies._task = tasks.start(bookies._tree.keep(), "bookie registrations")
         return bookies
 

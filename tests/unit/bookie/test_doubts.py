@@ -35,6 +35,7 @@ def test_a_ledger_that_is_whole_again_leaves_limbo_for_good_and_its_fence_stays(
                 return KEY if ledger_id != 1 else None
 
             assert await storage.doubts.settle(complete) == 1
+            assert storage.doubts.left == 1
             assert await storage.doubts.ledger_ids() == [1]
             await check(storage)
 
