@@ -66,11 +66,10 @@ class Guard:
 
     def logins(self) -> tuple[tuple[str, Mapping[str, int]], ...]:
         """How often clients proved who they are and how often they did not, by method, under Pulsar's names."""
-        if self._authentication is None:
-            return ()
+        known = self._authentication
         return (
-            ("pulsar_authentication_success_total", self._authentication.successes),
-            ("pulsar_authentication_failures_total", self._authentication.failures),
+            ("pulsar_authentication_success_total", {} if known is None else known.successes),
+            ("pulsar_authentication_failures_total", {} if known is None else known.failures),
         )
 
     def principal(self, role: str, original: str) -> Principal:
