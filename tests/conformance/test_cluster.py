@@ -272,6 +272,7 @@ def test_partitions_on_many_brokers_answer_as_one_topic(cluster: Cluster) -> Non
     assert done(cluster.brokers[0], "GET", f"/admin/v2/persistent/{namespace}") == []
 
 
+@pytest.mark.feature("B-36")
 def test_what_concerns_a_whole_namespace_reaches_every_broker(cluster: Cluster) -> None:
     namespace = make_namespace(cluster, "wide")
     client = client_of(cluster)

@@ -56,9 +56,8 @@ class Proxy:
         self.message_bytes_max = door.message_bytes_max
         self.tls = open_tls(security)
         self.authentication: Authentication | None = open_authentication(security, clock)
-        as_client = AsClient(security, tls=settings.tls_with_broker)
-        self.client_authentication: ClientAuthentication | None = as_client.authentication
-        self.broker_tls = as_client.tls
+        self._as_client = AsClient(security, tls=settings.tls_with_broker)
+        self.client_authentication: ClientAuthentication | None = self._as_client.authentication
         self.trusted_sources = trusted_sources(security.haproxy_protocol, security.haproxy_trusted)
         self._door = door
         self._security = security
@@ -99,6 +98,11 @@ class Proxy:
             await self.authentication.close()
         if self.client_authentication is not None:
             await self.client_authentication.close()
+
+    @property
+    def broker_tls(self) -> ssl.SSLContext | None:
+        """For the next connection to a broker; changed certificate files are taken up."""
+        return self._as_client.tls
 
     # --- for sessions ----------------------------------------------------------------------------
 

@@ -43,17 +43,28 @@ class ReverseProxy:
     def __init__(self, proxy: Proxy, metrics: Metrics) -> None:
         self._proxy = proxy
         self._metrics = metrics
-        context = proxy.broker_tls
-        timeout_s = proxy.settings.http_timeout_ms / 1000
-        self._client = httpx.AsyncClient(
-            verify=context if context is not None else True,
-            trust_env=False,
-            follow_redirects=False,
-            timeout=httpx.Timeout(timeout_s, connect=proxy.settings.connect_timeout_ms / 1000),
-        )
+        self._context = proxy.broker_tls
+        self._client = self._new_client()
 
     async def close(self) -> None:
         await self._client.aclose()
+
+    def _connected(self) -> httpx.AsyncClient:
+        """One client for all requests until the certificates change; those who wait keep the former one."""
+        context = self._proxy.broker_tls
+        if context is not self._context:
+            self._context = context
+            self._client = self._new_client()
+        return self._client
+
+    def _new_client(self) -> httpx.AsyncClient:
+        settings = self._proxy.settings
+        return httpx.AsyncClient(
+            verify=self._context if self._context is not None else True,
+            trust_env=False,
+            follow_redirects=False,
+            timeout=httpx.Timeout(settings.http_timeout_ms / 1000, connect=settings.connect_timeout_ms / 1000),
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("ascii", "replace")
@@ -97,9 +108,10 @@ class ReverseProxy:
         self, method: str, url: httpx.URL, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> httpx.Response:
         """The answer of the broker that serves the request, wherever the first one sends us."""
+        client = self._connected()
         for _ in range(self._proxy.settings.redirects_max):
-            request = self._client.build_request(method, url, headers=headers, content=body)
-            answer = await self._client.send(request, stream=True)
+            request = client.build_request(method, url, headers=headers, content=body)
+            answer = await client.send(request, stream=True)
             location = answer.headers.get("location", "")
             if answer.status_code not in _REDIRECTS or not location:
                 return answer
