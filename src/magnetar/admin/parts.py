@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every handler may use: the broker, the metadata store, the clock, the metrics; and how a handler asks for it.
 
-Decides.
+Carries.
 """
 
 from dataclasses import dataclass
