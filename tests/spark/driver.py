@@ -62,7 +62,7 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(crash_points.CrashingDataSource)
     options = {"service.url": given["url"]}
-    source = {"topic": given["topic"], "startingOffsets": "earliest", "maxMessagesPerTrigger": "200"}
+    source = {"topic": given["topic"], "startingOffsets": "earliest", "maxMessagesPerTrigger": "300"}
     frame = spark.readStream.format("pulsar-crashing").options(**options, **source).load()
     rows = frame_of(frame, given["parts"])
     writer = (lingering(rows, given["straggler"]) if "straggler" in given else rows).writeStream

@@ -20,7 +20,7 @@ MESSAGES = 2_000
 
 
 def start(
-    spark: SparkSession, url: str, topic: str, checkpoint: str, kind: str = "pulsar", limit: int = 500
+    spark: SparkSession, url: str, topic: str, checkpoint: str, kind: str = "pulsar", limit: int = 1_000
 ) -> Callable[[], bool]:
     """A query from topic to topic; returns the call that waits for its end and says whether it went well."""
     options = {"service.url": url, "topic": topic, "startingOffsets": "earliest", "maxMessagesPerTrigger": str(limit)}
@@ -76,12 +76,12 @@ def test_a_broker_killed_while_a_query_runs_costs_no_row(
 ) -> None:
     with Client(other.service_url) as client:
         publish(client, topic, MESSAGES)
-    ended = start(spark, other.service_url, topic, checkpoint, limit=250)
+    ended = start(spark, other.service_url, topic, checkpoint, limit=500)
     sink_logs = Path(checkpoint) / "commits"
     eventually(lambda: sink_logs.exists() and any(sink_logs.glob("[0-9]*")), limit_s=LIMIT_S)
     other.kill()
     other.start()
     if not ended():
         # A query that gave up in between is started again, as whoever runs it would.
-        assert start(spark, other.service_url, topic, checkpoint, limit=250)()
+        assert start(spark, other.service_url, topic, checkpoint, limit=500)()
     assert rows_out(other.service_url, topic) == expected()

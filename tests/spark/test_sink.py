@@ -72,7 +72,7 @@ def test_a_stream_from_topic_to_topic_is_exact_over_replays(
     spark: SparkSession, standalone: StandaloneProcess, client: Client, topic: str, checkpoint: str
 ) -> None:
     publish(client, topic, 900)
-    frame = stream(spark, standalone, topic, maxMessagesPerTrigger=250).repartition(2).select("value")
+    frame = stream(spark, standalone, topic, maxMessagesPerTrigger=500).repartition(2).select("value")
 
     def run() -> None:
         writer = frame.writeStream.format("pulsar").option("service.url", standalone.service_url)
