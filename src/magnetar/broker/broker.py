@@ -217,6 +217,15 @@ class Broker:
             timeout_ms=self.settings.transaction_participant_timeout_ms,
         )
         self.transactions.share(peers, lambda: cluster.membership.is_leader)
+        if (
+            self.settings.transactions_enabled
+            and self.guard.settings.authentication_enabled
+            and not self.as_client.has_credentials
+        ):
+            _log.warning(
+                "transactions over several brokers will be refused: this broker cannot say to others who it is; "
+                "set brokerClientAuthenticationPlugin and brokerClientAuthenticationParameters to a super user's"
+            )
         self.topics.check_served = cluster.ownership.check_served
         self.topics.on_storage_failed = cluster.ownership.on_storage_failed
 
