@@ -66,6 +66,12 @@ class BalanceSettings:
     average_high_percent: int = 40
     average_low_hits: int = 8
     average_high_hits: int = 2
+    # How loaded a broker is beside others: its highest weighted use of a resource, or a sum of processor, bytes and
+    # messages with these weights, bytes and messages against the busiest broker.
+    usage_formula: str = "highest"
+    usage_sum_cpu_weight: float = 0.2
+    usage_sum_bytes_weight: float = 0.3
+    usage_sum_messages_weight: float = 0.5
     # How often the leader stores its long averages.
     averages_interval_ms: int = 15 * 60_000
     # Splitting.

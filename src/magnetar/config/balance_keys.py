@@ -87,6 +87,12 @@ BALANCE_KEYS: Final[tuple[Key, ...]] = (
             MINUTES,
             "A bundle that was moved is left alone for this long.",
         ),
+        (
+            "balance.usage_formula",
+            "usage_formula",
+            OneOf((("highest", "highest"), ("summed", "summed"))),
+            "How loaded a broker is: its highest weighted use of a resource, or a weighted sum.",
+        ),
         ("loadBalancerLoadSheddingStrategy", "shedding", _classes(SHEDDERS), "Which bundles leave which brokers."),
         (
             "loadBalancerSheddingBundlesWithPoliciesEnabled",

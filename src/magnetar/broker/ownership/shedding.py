@@ -45,8 +45,8 @@ class ShedderMemory:
 
     def look(self, brokers: Mapping[str, BrokerLoad], settings: BalanceSettings) -> dict[str, float]:
         """The use of each broker in percent, where earlier looks weigh as much as the settings say."""
-        weights, share = weights_of(settings), settings.history_share
-        fresh = {broker: load.weighted_usage(weights) for broker, load in brokers.items()}
+        share = settings.history_share
+        fresh = _uses(brokers, settings)
         self.usage = {
             broker: share * self.usage[broker] + (1 - share) * now if broker in self.usage else now
             for broker, now in fresh.items()
@@ -86,6 +86,20 @@ def find_moves(
     view = View(brokers, usage, frozenset(fixed), settings)
     moves = _STRATEGIES[settings.shedding](view, memory)
     return moves[:moves_max]
+
+
+def _uses(brokers: Mapping[str, BrokerLoad], settings: BalanceSettings) -> dict[str, float]:
+    if settings.usage_formula == "highest":
+        weights = weights_of(settings)
+        return {broker: load.weighted_usage(weights) for broker, load in brokers.items()}
+    shares = (
+        settings.usage_sum_cpu_weight,
+        settings.usage_sum_bytes_weight,
+        settings.usage_sum_messages_weight,
+    )
+    bytes_max = max((load.total.bytes for load in brokers.values()), default=0.0)
+    messages_max = max((load.total.messages for load in brokers.values()), default=0.0)
+    return {broker: load.summed_usage(shares, bytes_max, messages_max) for broker, load in brokers.items()}
 
 
 # --- strategies ---------------------------------------------------------------------------------

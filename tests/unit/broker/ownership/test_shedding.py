@@ -39,6 +39,20 @@ def test_an_overloaded_broker_gives_the_excess_and_a_margin() -> None:
     assert moves(sole, shedding="OverloadShedder") == []
 
 
+@pytest.mark.feature("D-05", "F-LB-10")
+def test_the_load_of_a_broker_is_its_highest_use_unless_told_otherwise() -> None:
+    known = brokers(broker("a", 40, named("a", 1, 100.0), memory=60), broker("b", 20, named("b", 1, 50.0), memory=10))
+    highest = ShedderMemory().look(known, BalanceSettings(memory_weight=1.0))
+    assert highest == {"a:8080": 60, "b:8080": 20}
+    settings = BalanceSettings(
+        usage_formula="summed", usage_sum_cpu_weight=0.2, usage_sum_bytes_weight=0.3, usage_sum_messages_weight=0.5
+    )
+    summed = ShedderMemory().look(known, settings)
+    assert summed["a:8080"] == pytest.approx(40 * 0.2 + 100 * 0.3 + 100 * 0.5)
+    assert summed["b:8080"] == pytest.approx(20 * 0.2 + 50 * 0.3 + 50 * 0.5)
+    assert ShedderMemory().look(brokers(broker("c", 10)), settings) == {"c:8080": pytest.approx(2.0)}
+
+
 @pytest.mark.feature("F-LB-09")
 def test_who_is_above_the_average_gives() -> None:
     """30, 30 and 60 %: the average is 40, the threshold 10, so that the third gives 60 - 40 - 10 + 5 = 15 %."""
