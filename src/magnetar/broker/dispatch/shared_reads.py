@@ -17,12 +17,13 @@ Read = Callable[[Position, int, int], list[Entry] | None]
 
 
 class SharedReads:
-    __slots__ = ("_entries", "_runs", "is_open")
+    __slots__ = ("_entries", "_held", "_runs", "is_open")
 
     def __init__(self) -> None:
         self.is_open = False
         self._entries: dict[tuple[Position, int, int], list[Entry]] = {}
-        # By the list of entries, which lives as long as this does.
+        # Which lists of entries are held here, by their ids: an id is nobody else's as long as its list lives.
+        self._held: set[int] = set()
         self._runs: dict[tuple[int, bool], DeliveryRun | None] = {}
 
     @contextmanager
@@ -34,6 +35,7 @@ class SharedReads:
         finally:
             self.is_open = False
             self._entries.clear()
+            self._held.clear()
             self._runs.clear()
 
     def read(self, read: Read, position: Position, entries_max: int, bytes_max: int) -> list[Entry] | None:
@@ -46,13 +48,14 @@ class SharedReads:
             entries = read(position, entries_max, bytes_max)
             if entries:
                 self._entries[asked] = entries
+                self._held.add(id(entries))
         return entries
 
     def run(
         self, entries: Sequence[Entry], keyed: bool, make: Callable[[Sequence[Entry], bool], DeliveryRun | None]
     ) -> DeliveryRun | None:
         """As `make` does, once for the same entries."""
-        if not self.is_open or not any(entries is known for known in self._entries.values()):
+        if id(entries) not in self._held:
             return make(entries, keyed)
         asked = (id(entries), keyed)
         if asked not in self._runs:
