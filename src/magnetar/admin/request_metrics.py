@@ -89,6 +89,16 @@ def _quotas(parts: AdminParts, label: str) -> Iterator[str]:
     name = "pulsar_storage_backlog_quota_check_duration_seconds"
     yield f"# TYPE {name} histogram"
     yield from parts.broker.policy_upkeep.quota_check_s.lines(name, label)
+    name = "pulsar_storage_backlog_quota_exceeded_evictions_total"
+    yield f"# TYPE {name} counter"
+    totals = {"size": 0, "time": 0}
+    for (namespace, kind), count in parts.broker.policy_upkeep.evictions.items():
+        totals[kind] += count
+        yield f'{name}{{{label},namespace="{escaped(namespace)}",quota_type="{kind}"}} {count}'
+    name = "pulsar_broker_storage_backlog_quota_exceeded_evictions_total"
+    yield f"# TYPE {name} counter"
+    for kind, count in totals.items():
+        yield f'{name}{{{label},quota_type="{kind}"}} {count}'
     held = sum(connection.is_held_back for connection in parts.broker.connections)
     yield from _number("pulsar_broker_throttled_connections", "gauge", label, held)
 

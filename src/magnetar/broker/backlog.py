@@ -45,11 +45,14 @@ async def skip_older(topic: Topic, subscription: Subscription, until_ms: int) ->
     return subscription.skip_through(last)
 
 
-async def enforce_quotas(topic: Topic, now_ms: int) -> Excess | None:
+async def enforce_quotas(
+    topic: Topic, now_ms: int, on_evicted: Callable[[Topic, QuotaType], None] | None = None
+) -> Excess | None:
     """Look at the backlog; hold producers back, or evict, as the policy says. Returns what is exceeded still."""
     excess = await _excess(topic, now_ms)
     if excess is not None and excess.quota.action is QuotaAction.EVICT:
-        await _evict(topic, excess, now_ms)
+        if await _evict(topic, excess, now_ms) and on_evicted is not None:
+            on_evicted(topic, excess.quota_type)
         excess = None
     if excess is None:
         topic.hold = None
@@ -102,21 +105,25 @@ async def _excess(topic: Topic, now_ms: int) -> Excess | None:
     return None if oldest is None else age_excess(policies.age_quota, stored_time_ms(oldest), now_ms)
 
 
-async def _evict(topic: Topic, excess: Excess, now_ms: int) -> None:
+async def _evict(topic: Topic, excess: Excess, now_ms: int) -> bool:
+    """Whether there was something that could go."""
     behind = slowest(topic)
     if behind is None:
-        return
+        return False
     end: Position | None
     if excess.quota_type is QuotaType.SIZE:
         end = eviction_end(topic.managed_ledger.ledgers, behind.cursor.mark_delete, excess.quota)
     else:
         end = await _last_stored(topic, behind.cursor.mark_delete, now_ms - excess.quota.limit_s * 1000)
     if end is None:
-        return
+        return False
+    evicted_any = False
     for subscription in _durable(topic):
         evicted = subscription.skip_through(end) if subscription.cursor.mark_delete < end else 0
         if evicted:
+            evicted_any = True
             _log.warning("%s: %d entries of %s are evicted: %s", topic.name, evicted, subscription.name, excess.text)
+    return evicted_any
 
 
 async def _first_behind(topic: Topic, position: Position) -> Entry | None:

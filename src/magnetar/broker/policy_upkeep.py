@@ -8,12 +8,14 @@ Carries.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from magnetar.broker.backlog import delete_unused_subscriptions, enforce_quotas, expire_messages
 from magnetar.broker.compaction.topic_compaction import CompactionStatus
 from magnetar.broker.policies.policies import Policies
 from magnetar.broker.policies.topic_settings import storage_settings
+from magnetar.broker.policies.values import QuotaType
 from magnetar.broker.topic import Topic
 from magnetar.broker.topics import Topics
 from magnetar.config.broker import BrokerSettings
@@ -27,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 # Topics that are looked at before clients have their turn.
 _TOPICS_PER_TURN = 20
+_NAMESPACES_COUNTED_MAX = 1_000
 
 Step = Callable[[Topic], Awaitable[object]]
 
@@ -47,6 +50,8 @@ class PolicyUpkeep:
         self._now_s = asyncio.get_running_loop().time
         # How long it took to look at the backlog of one topic.
         self.quota_check_s = Histogram()
+        # How often backlogs of a namespace were cut for being too large or too old.
+        self.evictions: Counter[tuple[str, str]] = Counter()
         self._end_listening = policies.on_changed(self._on_changed)
 
     def start(self) -> None:
@@ -98,8 +103,13 @@ class PolicyUpkeep:
 
     async def _enforce_quotas(self, topic: Topic) -> None:
         started_s = self._now_s()
-        await enforce_quotas(topic, self._clock.now_ms())
+        await enforce_quotas(topic, self._clock.now_ms(), self._note_eviction)
         self.quota_check_s.observe(self._now_s() - started_s)
+
+    def _note_eviction(self, topic: Topic, kind: QuotaType) -> None:
+        key = (str(topic.name.namespace), "size" if kind is QuotaType.SIZE else "time")
+        is_counted = key in self.evictions or len(self.evictions) < _NAMESPACES_COUNTED_MAX
+        self.evictions[key if is_counted else ("other", key[1])] += 1
 
     @staticmethod
     async def _compact_when_due(topic: Topic) -> None:
@@ -153,4 +163,4 @@ class PolicyUpkeep:
         if policies.deduplication_enabled != topic.is_deduplicated:
             await topic.set_deduplication(policies.deduplication_enabled)
         if self._settings.backlog_quota_check_enabled:
-            await enforce_quotas(topic, self._clock.now_ms())
+            await enforce_quotas(topic, self._clock.now_ms(), self._note_eviction)

@@ -10,7 +10,7 @@ import pytest
 
 from magnetar.broker.backlog import delete_unused_subscriptions, enforce_quotas, expire_messages, slowest
 from magnetar.broker.compaction.horizon import COMPACTION_CURSOR
-from magnetar.broker.policies.values import BacklogQuota, QuotaAction, Retention
+from magnetar.broker.policies.values import BacklogQuota, QuotaAction, QuotaType, Retention
 from magnetar.broker.topic import Topic
 from magnetar.errors import ProducersHeld, QuotaExceeded
 from magnetar.ids import EARLIEST
@@ -115,7 +115,11 @@ def test_eviction_takes_the_oldest_of_those_that_are_behind_and_no_more_than_nee
         size = topic.managed_ledger.bytes_after(slow.cursor.mark_delete)
         apply(topic, size_quota=BacklogQuota(size // 2, -1, QuotaAction.EVICT))
         assert slowest(topic) is slow
-        assert await enforce_quotas(topic, 0) is None
+        evicted: list[QuotaType] = []
+        assert await enforce_quotas(topic, 0, lambda _, kind: evicted.append(kind)) is None
+        assert evicted == [QuotaType.SIZE]
+        assert await enforce_quotas(topic, 0, lambda _, kind: evicted.append(kind)) is None
+        assert evicted == [QuotaType.SIZE]
         assert slow.cursor.backlog_entries() == 45, "nine tenths of the limit stay"
         assert fast.cursor.backlog_entries() == 1
         assert topic.hold is None
