@@ -21,7 +21,7 @@ PAGE: Final = HOUSE / "docs" / "performance.md"
 PLOTS: Final = HOUSE / "docs" / "performance"
 BEGIN: Final = "<!-- measured: written by python -m benchmarks.report -->"
 END: Final = "<!-- end of what is measured -->"
-RUNS: Final = {"peers": "Beside Apache Pulsar", "bench": "Magnetar alone"}
+RUNS: Final = {"peers": "Beside Apache Pulsar", "bench": "Magnetar alone", "spark": "Topics in Spark"}
 PLOTTED: Final = {
     "publish": ("publish", "msg/s"),
     "latency": ("latency", "ms"),
@@ -126,7 +126,7 @@ def main() -> None:
     }
     if not runs:
         raise SystemExit("nothing was measured yet: make bench")
-    if arguments.plots:
+    if arguments.plots and runs.keys() & {"peers", "bench"}:
         for path in draw(runs):
             print(path.relative_to(HOUSE))
     PAGE.write_text(page(PAGE.read_text() if PAGE.exists() else "# Performance\n\n", runs))
