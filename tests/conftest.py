@@ -17,8 +17,13 @@ from typing import Any, TypeVar
 
 import pytest
 import uvloop
+from hypothesis import HealthCheck, settings
 
 from tools.feature_record import RESULTS, FeatureRecord, known_features
+
+# How long an example takes, or drawing one, says something of the machine and nothing of the code.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
 
 Result = TypeVar("Result")
 RunOnLoop = Callable[[Coroutine[Any, Any, Any]], Any]
