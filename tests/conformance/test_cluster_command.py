@@ -56,25 +56,6 @@ def _round_trip(service_url: str, topic: str, text: str) -> None:
         client.close()
 
 
-@pytest.mark.feature("F-PLAT-02")
-def test_every_tier_is_a_process_of_its_own_and_one_more_joins_while_the_others_run(cluster: ClusterCommand) -> None:
-    before = cluster.status()
-    assert set(before["processes"]) == {"metadata", "bookie-1", "bookie-2", "broker-1", "broker-2"}
-    pids = {name: found["pid"] for name, found in before["processes"].items()}
-    assert len(set(pids.values())) == 5
-    for pid in pids.values():
-        os.kill(pid, 0)
-    _round_trip(before["service_url"], "one", "before")
-    cluster.run("up", "--bookies", "3", "--brokers", "3", "--proxies", "1", "--autorecoveries", "1")
-    after = cluster.status()
-    added = ("bookie-3", "broker-3", "proxy-1", "autorecovery-1")
-    assert {after["processes"][name]["state"] for name in added} == {"serving"}
-    assert after["service_url"] == f"pulsar://127.0.0.1:{after['processes']['proxy-1']['port']}"
-    assert {name: after["processes"][name]["pid"] for name in pids} == pids
-    for number in range(8):
-        _round_trip(after["service_url"], f"two-{number}", "after")
-
-
 def test_killed_is_seen_and_restarted_serves_on_the_same_port(cluster: ClusterCommand) -> None:
     port = cluster.status()["processes"]["broker-1"]["port"]
     cluster.run("kill", "broker-1")
@@ -122,3 +103,22 @@ def test_down_stops_everything_and_up_finds_the_data(cluster: ClusterCommand) ->
     client = pulsar.Client(url)
     assert client.subscribe("kept", "s").receive(timeout_millis=20_000).data() == b"stored"
     client.close()
+
+
+@pytest.mark.feature("F-PLAT-02")
+def test_every_tier_is_a_process_of_its_own_and_one_more_joins_while_the_others_run(cluster: ClusterCommand) -> None:
+    before = cluster.status()
+    assert set(before["processes"]) == {"metadata", "bookie-1", "bookie-2", "broker-1", "broker-2"}
+    pids = {name: found["pid"] for name, found in before["processes"].items()}
+    assert len(set(pids.values())) == 5
+    for pid in pids.values():
+        os.kill(pid, 0)
+    _round_trip(before["service_url"], "one", "before")
+    cluster.run("up", "--bookies", "3", "--brokers", "3", "--proxies", "1", "--autorecoveries", "1")
+    after = cluster.status()
+    added = ("bookie-3", "broker-3", "proxy-1", "autorecovery-1")
+    assert {after["processes"][name]["state"] for name in added} == {"serving"}
+    assert after["service_url"] == f"pulsar://127.0.0.1:{after['processes']['proxy-1']['port']}"
+    assert {name: after["processes"][name]["pid"] for name in pids} == pids
+    for number in range(8):
+        _round_trip(after["service_url"], f"two-{number}", "after")
