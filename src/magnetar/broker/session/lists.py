@@ -4,6 +4,9 @@
 Carries.
 """
 
+import asyncio
+import contextlib
+
 from magnetar.broker.list_budget import ListHold
 from magnetar.broker.session.session import Session
 from magnetar.broker.topic_list import ListChange, ListMode, TopicPattern, hash_of
@@ -20,8 +23,10 @@ async def topics_of_namespace(session: Session, request: pb.CommandGetTopicsOfNa
         await session.connection.until_writable()
         async with session.broker.topics.list_budget.holding(namespace) as hold:
             await _answer_list(session, request, namespace, hold)
-            # What a client does not read is in memory, and is counted until it does.
-            await session.connection.until_writable()
+            # What a client does not read is in memory, and is counted; not for ever, or it would stop all others.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(session.broker.settings.list_wait_ms / 1000):
+                    await session.connection.until_writable()
 
 
 async def _answer_list(
