@@ -18,6 +18,10 @@ class AddListener(Protocol):
 Run = list[Any]
 
 
+LedgerRun = tuple[int, int, list[bytes], bytes, AddListener]
+"""Consecutive entries of one ledger: its id, the first entry's, the entries, the master key, and who waits for them."""
+
+
 class AddRuns:
     """Entries in the order they came; a listener's runs are told in that order."""
 

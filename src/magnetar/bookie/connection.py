@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from magnetar.bookie.add_answers import LedgerAnswers, OldAnswer, ProtobufAnswer
+from magnetar.bookie.add_runs import LedgerRun
 from magnetar.bookie.guard import Guard
 from magnetar.bookie.storage import BookieStorage
 from magnetar.bookie.version_three import VersionThree
@@ -149,18 +150,16 @@ class BookieConnection(asyncio.Protocol):
 
     def _add_runs(self, runs: dict[int, _Run]) -> None:
         """Hand down what was read and forget it here. Between ledgers there is no order to keep."""
-        listeners, storage = self._listeners, self._storage
+        listeners = self._listeners
+        read: list[LedgerRun] = []
         for ledger_id, (following, master_key, entries) in runs.items():
             count = len(entries)
             self._adds += count
+            self._adds_bytes += sum(map(len, entries))
             answers = listeners.get(ledger_id) or self._listener(ledger_id)
-            if count == 1:
-                self._adds_bytes += len(entries[0])
-                storage.add(ledger_id, following - 1, entries[0], master_key, answers)
-            else:
-                self._adds_bytes += sum(map(len, entries))
-                storage.add_run(ledger_id, following - count, entries, master_key, answers)
+            read.append((ledger_id, following - count, entries, master_key, answers))
         runs.clear()
+        self._storage.add_runs(read)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_open = False

@@ -9,13 +9,13 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import repeat
 from struct import Struct
 from typing import Final
 
-from magnetar.bookie.add_runs import AddListener
+from magnetar.bookie.add_runs import AddListener, LedgerRun, Run
 from magnetar.bookie.careful_adds import CarefulAdds
 from magnetar.bookie.checkpoint_cycle import CheckpointCycle
 from magnetar.bookie.confirmation_waits import ConfirmationWaits
@@ -30,6 +30,7 @@ from magnetar.bookie.housekeeping import Housekeeping
 from magnetar.bookie.journal import Journal
 from magnetar.bookie.journal_format import FileHeader
 from magnetar.bookie.last_mark import LastMark
+from magnetar.bookie.ledger_memory import LedgerMemory
 from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.ledgers import Ledgers
@@ -106,8 +107,9 @@ class BookieStorage:
         settings = opening.settings
         collectors = []
         if opening.questions is not None:
+            memory = LedgerMemory(self.bookie, self._ledgers, self._caches, self._reader)
             collectors = [
-                GarbageCollector(directory, settings, opening.questions, self) for directory in self._directories
+                GarbageCollector(directory, settings, opening.questions, memory) for directory in self._directories
             ]
         scrubbers = [
             Scrubber(directory, bytes_per_second_max=settings.scrub_bytes_per_second_max)
@@ -212,27 +214,41 @@ class BookieStorage:
         self, ledger_id: int, first: int, entries: list[bytes], master_key: bytes, listener: AddListener
     ) -> None:
         """As `add` for consecutive entries, from this id on."""
-        state = self._states.get(ledger_id)
-        if (
-            state is None
-            or self._careful.needed
-            or not state.open_to_adds
-            or state.master_key != master_key
-            or not self._are_ordinary(entries, ledger_id, first)
-        ):
-            for entry_id, entry in enumerate(entries, first):
-                self.add(ledger_id, entry_id, entry, master_key, listener)
-            return
-        held = self._caches.active.put_run(ledger_id, first, entries)
-        journals = self._journals
-        journals[ledger_id % len(journals)].append_entries(entries, first, listener)
-        if self._waits:
-            self._waits.wake(ledger_id)
+        self.add_runs([(ledger_id, first, entries, master_key, listener)])
+
+    def add_runs(self, runs: Iterable[LedgerRun]) -> None:
+        """The same for several ledgers, each at most once: what goes to one journal goes there as one piece."""
+        shares: dict[int, tuple[list[bytes], list[Run]]] = {}
+        careful, caches, journals = self._careful, self._caches, len(self._journals)
+        held = 0
+        for ledger_id, first, entries, master_key, listener in runs:
+            state = self._states.get(ledger_id)
+            if (
+                state is None
+                or careful.needed
+                or not state.open_to_adds
+                or state.master_key != master_key
+                or not self._are_ordinary(entries, ledger_id, first)
+            ):
+                for entry_id, entry in enumerate(entries, first):
+                    self.add(ledger_id, entry_id, entry, master_key, listener)
+                continue
+            held = caches.active.put_run(ledger_id, first, entries)
+            share = shares.get(ledger_id % journals) or shares.setdefault(ledger_id % journals, ([], []))
+            share[0].extend(entries)
+            share[1].append([listener, first, first + len(entries) - 1])
+            if self._waits:
+                self._waits.wake(ledger_id)
+        for number, share in shares.items():
+            self._journals[number].append_runs(*share)
         if held >= self._half_bytes_max:
             self._cycle.on_active_full()
 
     def _are_ordinary(self, entries: list[bytes], ledger_id: int, first: int) -> bool:
         """Whether these are packed entries of that ledger, from that id on, and of allowed sizes."""
+        if len(entries) == 1:
+            size = len(entries[0])
+            return METADATA_BYTES <= size <= self._entry_bytes_max and _ids_of(entries[0]) == (ledger_id, first)
         sizes = [*map(len, entries)]
         if min(sizes) < METADATA_BYTES or max(sizes) > self._entry_bytes_max:
             return False
@@ -440,29 +456,7 @@ class BookieStorage:
         if self._closed:
             raise StorageFailed("this bookie is closed")
 
-    # --- for the garbage collector ----------------------------------------------------------
-
-    def tombstones(self) -> bytes:
-        return self._ledgers.table.tombstones()
-
-    async def empty(self, ledger_id: int) -> bytes | None:
-        """Fence a ledger durably and drop its entries from memory; its state. None while some wait to be written."""
-        if ledger_id in self._caches.ledger_ids():
-            return None
-        state = await self._ledgers.known(ledger_id)
-        await self._ledgers.fence(ledger_id, state.master_key)
-        if ledger_id in self._caches.ledger_ids():
-            return None
-        self._reader.cache.drop_ledger(ledger_id)
-        return state.encode()
-
-    def forget(self, ledger_id: int) -> bool:
-        """A ledger is gone for good. Not yet, while entries of it wait to be written out."""
-        if ledger_id in self._caches.ledger_ids():
-            return False
-        self._ledgers.table.delete(ledger_id)
-        self._reader.cache.drop_ledger(ledger_id)
-        return True
+    # --- what others tell -------------------------------------------------------------------
 
     def _on_disk_full(self, error: DiskFull | None) -> None:
         """A flush found no room, or went well."""

@@ -35,6 +35,8 @@ class WriteCache:
 
     def put_run(self, ledger_id: int, first: int, entries: list[bytes]) -> int:
         """The same for consecutive entries, from this id on."""
+        if len(entries) == 1:
+            return self.put(ledger_id, first, entries[0])
         ids = range(first, first + len(entries))
         present = self._ledgers.get(ledger_id)
         if present is None:

@@ -6,9 +6,9 @@ lives of the bookie which fences and entries were acknowledged: what the record 
 Carries.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
-from magnetar.bookie.add_runs import AddListener
+from magnetar.bookie.add_runs import AddListener, LedgerRun
 from magnetar.bookie.storage import BookieStorage
 from magnetar.errors import NoSuchEntry, NoSuchLedger
 from magnetar.runtime.simulated_disk import SimulatedDisk
@@ -39,15 +39,17 @@ class WatchedStorage(BookieStorage):
             listener = self._witness.before(listener, ledger_id, entry_id, entry, recovery)
         super().add(ledger_id, entry_id, entry, master_key, listener, recovery)
 
-    def add_run(
-        self, ledger_id: int, first: int, entries: Sequence[bytes], master_key: bytes, listener: AddListener
-    ) -> None:
+    def add_runs(self, runs: Iterable[LedgerRun]) -> None:
         if self._witness is not None:
-            watching = listener
-            for entry_id, entry in enumerate(entries, first):
-                watching = self._witness.before(listener, ledger_id, entry_id, entry, recovery=False)
-            listener = watching
-        super().add_run(ledger_id, first, list(entries), master_key, listener)
+            runs = [self._watched(self._witness, run) for run in runs]
+        super().add_runs(runs)
+
+    def _watched(self, witness: "Witness", run: LedgerRun) -> LedgerRun:
+        ledger_id, first, entries, master_key, listener = run
+        watching = listener
+        for entry_id, entry in enumerate(entries, first):
+            watching = witness.before(listener, ledger_id, entry_id, entry, recovery=False)
+        return ledger_id, first, entries, master_key, watching
 
     async def read(self, ledger_id: int, entry_id: int, fence_key: bytes | None = None) -> bytes:
         witness = self._witness if fence_key is not None else None

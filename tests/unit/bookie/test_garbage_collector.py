@@ -16,7 +16,19 @@ from magnetar.config.bookie import BookieSettings
 from magnetar.errors import EntryUnknown, MetadataError, NoSuchEntry, NoSuchLedger
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Call, DiskCall
-from tests.unit.bookie.benches import KEY, OK, SMALL, Answers, add_all, bench, code_of_add, opened, packed, run
+from tests.unit.bookie.benches import (
+    KEY,
+    OK,
+    SMALL,
+    Answers,
+    add_all,
+    bench,
+    code_of_add,
+    opened,
+    packed,
+    run,
+    turns_until,
+)
 
 FENCED = 104
 # Logs of about two dozen entries, each shared by all ledgers.
@@ -454,19 +466,11 @@ def test_surplus_copies_are_looked_for_at_their_own_interval() -> None:
         metadata, elsewhere = Metadata(1), Elsewhere()
         settings = replace(SETTINGS, garbage_interval_ms=5, surplus_interval_ms=10)
         questions = LedgerQuestions(metadata.existing, metadata.exists, elsewhere.surplus)
-        gone = asyncio.Event()
         async with bench(SimulatedDisk(), settings, questions=questions) as storage:
             await _fill(storage, (1,), 6)
-            drop = storage.empty
-
-            async def empty(ledger_id: int) -> bytes | None:
-                state = await drop(ledger_id)
-                gone.set()
-                return state
-
-            storage.empty = empty  # type: ignore[method-assign]
             elsewhere.ledger_ids = {1}
-            async with asyncio.timeout(20):
-                await gone.wait()
+            (collector,) = storage.housekeeping._collectors
+            await turns_until(lambda: collector.surplus_removed == 1)
+            assert await storage.entry_ids(1) == []
 
     run(scenario())
