@@ -8,8 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
+from typer.testing import CliRunner
 
+from magnetar.cli.main import app
 from tests.conformance.test_cli import typed_to
 from tests.processes import StandaloneProcess
 
@@ -81,3 +84,28 @@ def test_the_command_lines_of_the_guide(standalone: StandaloneProcess, tmp_path:
         ended = typed("apply", "-f", str(described))
         assert ended.returncode == 0, (ended.stdout, ended.stderr)
     assert "nothing" in ended.stdout.lower()
+
+
+def test_tokens_in_five_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines, settings = blocks(GUIDES / "security.md", "", "Tokens in five lines")
+    for line in lines.splitlines():
+        if line.startswith("magnetar tokens "):
+            words, _, file = line.removeprefix("magnetar ").partition(" > ")
+            ended = CliRunner().invoke(app, shlex.split(words))
+            assert ended.exit_code == 0, (line, ended.output)
+            if file:
+                (tmp_path / file).write_text(ended.stdout)
+    assert "/etc/magnetar/secret.key" in settings
+    (tmp_path / "secure.conf").write_text(settings.replace("/etc/magnetar/secret.key", str(tmp_path / "secret.key")))
+    with (
+        StandaloneProcess(tmp_path, "--config", "secure.conf") as guarded,
+        httpx.Client(base_url=guarded.web_url, timeout=30) as web,
+    ):
+
+        def status(**headers: str) -> int:
+            return web.get("/admin/v2/tenants", headers=headers).status_code
+
+        assert status(Authorization=f"Bearer {(tmp_path / 'admin.token').read_text().strip()}") == 200
+        assert status(Authorization=f"Bearer {(tmp_path / 'app.token').read_text().strip()}") == 403
+        assert status() == 401
