@@ -39,7 +39,9 @@ def lingering(frame: DataFrame, mark: str) -> DataFrame:
             except FileExistsError:
                 yield batch
             else:
-                time.sleep(LINGER_S)
+                until_s = time.monotonic() + LINGER_S
+                while time.monotonic() < until_s:  # until Spark ends it
+                    time.sleep(0.1)
                 yield batch
 
     return frame.mapInArrow(linger, frame.schema)
