@@ -24,7 +24,6 @@ from magnetar.errors import (
     NoRecord,
     OutcomeUnknown,
     SessionLost,
-    TooManyRequests,
     ValueTooLarge,
 )
 from magnetar.metadata import etcd_format as form
@@ -34,6 +33,7 @@ from magnetar.metadata.etcd_format import Held, Keys
 from magnetar.metadata.etcd_lease import EtcdLease
 from magnetar.metadata.loop_watches import loop_watches
 from magnetar.metadata.paths import ROOT, check_path, lineage, parent_of
+from magnetar.metadata.pending import PendingRequests
 from magnetar.metadata.store import MUST_NOT_EXIST, Change, MetadataStore, Record, SessionEvent, Stored
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
@@ -59,8 +59,7 @@ class EtcdStore(MetadataStore):
         self._tasks = Tasks("etcd store", self._on_crash)
         self._watching = False
         self._revision = 0
-        self._pending = 0
-        self._pending_bytes = 0
+        self._pending = PendingRequests("etcd", settings)
         self._closed = False
 
     @classmethod
@@ -300,10 +299,9 @@ class EtcdStore(MetadataStore):
     async def _call(self, path: str, body: dict[str, Any], *, writes: bool) -> Any:
         self._check()
         size = sum(len(each["request_put"]["value"]) for each in body.get("success", ()) if "request_put" in each)
-        self._pending += 1
-        self._pending_bytes += size
         try:
-            answer = await self._client.call(path, body, writes=writes)
+            with self._pending.one_more(size):
+                answer = await self._client.call(path, body, writes=writes)
         except OutcomeUnknown:
             self._lease.doubt()
             raise
@@ -312,9 +310,6 @@ class EtcdStore(MetadataStore):
             if "lease not found" in str(error):
                 raise SessionLost("the etcd session has ended, a new one is being made") from error
             raise
-        finally:
-            self._pending -= 1
-            self._pending_bytes -= size
         if not self._watching:
             self._revision = max(self._revision, form.revision_of(answer))
         return answer
@@ -324,7 +319,3 @@ class EtcdStore(MetadataStore):
             raise SessionLost("this metadata store was closed")
         if self._lease.is_lost:
             raise SessionLost("the etcd session has ended, a new one is being made")
-        if self._pending >= self._settings.operations_pending_max:
-            raise TooManyRequests(f"{self._pending} requests wait for etcd, no more are taken now")
-        if self._pending_bytes >= self._settings.pending_bytes_max:
-            raise TooManyRequests(f"{self._pending_bytes} bytes wait for etcd, no more are taken now")

@@ -24,12 +24,12 @@ from magnetar.errors import (
     NoRecord,
     OutcomeUnknown,
     SessionLost,
-    TooManyRequests,
     ValueTooLarge,
 )
 from magnetar.metadata.access import store_access
 from magnetar.metadata.loop_watches import loop_watches
 from magnetar.metadata.paths import check_path, parent_of
+from magnetar.metadata.pending import PendingRequests
 from magnetar.metadata.store import (
     MUST_NOT_EXIST,
     Change,
@@ -61,8 +61,7 @@ class ZooKeeperStore(MetadataStore):
             on_state=self._on_state,
             on_change=self._on_change,
         )
-        self._pending = 0
-        self._pending_bytes = 0
+        self._pending = PendingRequests("ZooKeeper", settings)
         self._state: str | None = None
         self._lost = False
         self._closed = False
@@ -243,11 +242,10 @@ class ZooKeeperStore(MetadataStore):
         """Run a request; connection and session errors become ours, the others stay ZooKeeper's for the caller."""
         self._check()
         size = sum(len(arg) for arg in args if isinstance(arg, bytes))
-        self._pending += 1
-        self._pending_bytes += size
         try:
-            async with asyncio.timeout(self._settings.operation_timeout_ms / 1000):
-                return await self._client.call(operation, *args, **options)
+            with self._pending.one_more(size):
+                async with asyncio.timeout(self._settings.operation_timeout_ms / 1000):
+                    return await self._client.call(operation, *args, **options)
         except _SESSION_ERRORS as error:
             raise SessionLost(f"the ZooKeeper session ended before {operation} of {args[0]}") from error
         except (*_CONNECTION_ERRORS, TimeoutError) as error:
@@ -264,19 +262,12 @@ class ZooKeeperStore(MetadataStore):
             raise
         except zk.KazooException as error:
             raise MetadataError(f"ZooKeeper refused {operation} of {args[0]}: {error!r}") from error
-        finally:
-            self._pending -= 1
-            self._pending_bytes -= size
 
     def _check(self) -> None:
         if self._closed:
             raise SessionLost("this metadata store was closed")
         if self._lost:
             raise SessionLost("the ZooKeeper session has ended, a new one is being made")
-        if self._pending >= self._settings.operations_pending_max:
-            raise TooManyRequests(f"{self._pending} requests wait for ZooKeeper, no more are taken now")
-        if self._pending_bytes >= self._settings.pending_bytes_max:
-            raise TooManyRequests(f"{self._pending_bytes} bytes wait for ZooKeeper, no more are taken now")
 
     def _check_size(self, path: str, value: bytes) -> None:
         size = len(value) + len(path.encode()) + REQUEST_OVERHEAD_BYTES
