@@ -23,9 +23,14 @@ def test_so_many_requests_and_no_more() -> None:
 
 def test_so_many_bytes_and_a_request_that_fails_gives_its_own_back() -> None:
     pending = PendingRequests("ZooKeeper", MetadataSettings(pending_bytes_max=1_000_000))
-    with pytest.raises(MetadataError), pending.one_more(1_000_000):
-        with pytest.raises(TooManyRequests, match="1000000 bytes wait for ZooKeeper"), pending.one_more(1):
-            pass
-        raise MetadataError("no answer")
+
+    def fail() -> None:
+        with pending.one_more(1_000_000):
+            with pytest.raises(TooManyRequests, match="1000000 bytes wait for ZooKeeper"), pending.one_more(1):
+                pass
+            raise MetadataError("no answer")
+
+    with pytest.raises(MetadataError):
+        fail()
     with pending.one_more(1):
         pass
