@@ -313,6 +313,11 @@ class Subscription:
         }
         await self.cursor.set_user_properties({**properties, **internal})
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed or deleted, or is about to be."""
+        return self._closed
+
     async def close(self) -> None:
         self._closed = True
         self.pump.close()

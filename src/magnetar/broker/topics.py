@@ -30,7 +30,7 @@ from magnetar.broker.topic import Topic
 from magnetar.broker.topic_directory import TopicDirectory
 from magnetar.broker.topic_list import ListMode, is_system_topic
 from magnetar.broker.topic_watches import TopicWatches
-from magnetar.broker.transactions.subscription_acks import recover_pending_acks
+from magnetar.broker.transactions.subscription_acks import close_pending_acks, recover_pending_acks
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import MagnetarError, NotSupported, ServiceNotReady, TopicBusy, TopicExists, TopicNotFound
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
@@ -311,6 +311,7 @@ class Topics:
                 raise ServiceNotReady("The broker is stopping; look the topic up again")
             await self.check_served(name)
         except BaseException:
+            await close_pending_acks(topic)
             await managed_ledger.close()
             raise
         return topic

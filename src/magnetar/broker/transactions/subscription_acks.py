@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from magnetar.broker.delayed.bucket_format import INTERNAL_PREFIX
 from magnetar.broker.transactions.pending_ack_log import PendingAckLog, log_name
 from magnetar.broker.transactions.pending_acks import Claim
-from magnetar.errors import BadPosition, NotSupported
+from magnetar.errors import BadPosition, NotSupported, ServiceNotReady
 from magnetar.ids import Position
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.names import TopicName
@@ -31,6 +31,13 @@ async def recover_pending_acks(topic: "Topic", managed_ledgers: ManagedLedgers, 
             await open_pending_acks(
                 topic.name, subscription, managed_ledgers, tasks, topic.settings.pending_ack_records_max
             )
+
+
+async def close_pending_acks(topic: "Topic") -> None:
+    """A topic does not load after all: whoever loads it next finds the logs closed."""
+    for subscription in topic.subscriptions.values():
+        if subscription.pending_acks is not None:
+            await subscription.pending_acks.close()
 
 
 async def open_pending_acks(
@@ -55,6 +62,10 @@ async def open_pending_acks(
             on_committed=lambda claims, cumulative: apply_commit(subscription, claims, cumulative),
             on_aborted=lambda claims, cumulative: apply_abort(subscription, claims, cumulative),
         )
+        if subscription.is_closed:
+            # The topic went meanwhile, and nobody else would close what came too late.
+            await opened.close()
+            raise ServiceNotReady(f"{topic} is closing; look it up again")
         opened.log.on_failed = lambda _error: _give_up(subscription, opened, tasks)
         subscription.pending_acks = opened
         subscription.pump.sieve.pending = opened.acks
