@@ -7,6 +7,7 @@ Assembles.
 
 import asyncio
 import logging
+from importlib import import_module
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -142,6 +143,8 @@ def _prepare(app: FastAPI) -> None:
     nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []}
     for route in app.router.routes:
         route.matches(nowhere)
+    # What is streamed needs this, and asks for it when the first answer is.
+    import_module("anyio._backends._asyncio")
 
 
 def all_routes() -> list[BaseRoute]:

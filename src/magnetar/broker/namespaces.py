@@ -27,7 +27,7 @@ from magnetar.names import (
 PARTITIONS_MAX = 100_000
 _WRITE_ATTEMPTS = 10
 # Names that are read before other work on the loop has its turn.
-_SLICE = 200
+_SLICE = 100
 
 
 class Namespaces:

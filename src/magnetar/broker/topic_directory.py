@@ -19,7 +19,7 @@ from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.names import NamespaceName, TopicDomain, TopicName, in_order
 
 # Names that are read before other work on the loop has its turn.
-_SLICE: Final = 200
+_SLICE: Final = 100
 _RECORDS_PER_SLICE: Final = 20
 
 
