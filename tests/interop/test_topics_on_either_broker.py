@@ -2,9 +2,10 @@
 """A topic that Apache's broker has written opens in ours, and back: messages, acknowledgements, schemas, properties."""
 
 import json
+import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from tests.processes import free_port
 
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 RECEIVE_MS = 30_000
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 class Reading(Record):  # type: ignore[misc]
@@ -34,6 +35,28 @@ class Pair(NamedTuple):
 
     apache: ApacheBroker
     ours: RoleProcess
+    # Where ZooKeeper keeps what they share.
+    zookeeper: str
+    root: str
+
+    def cursor_record(self, topic: str, subscription: str) -> bytes:
+        tree = KazooClient(hosts=self.zookeeper)
+        tree.start()
+        try:
+            value: bytes = tree.get(f"{self.root}/managed-ledgers/public/default/persistent/{topic}/{subscription}")[0]
+            return value
+        finally:
+            tree.stop()
+            tree.close()
+
+
+# Ledgers are short and buckets small, so that delayed messages are stored in them.
+SMALL = {
+    "managedLedgerMaxEntriesPerLedger": "20",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    "delayedDeliveryTrackerFactoryClassName": "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory",
+    "delayedDeliveryMinIndexCountPerBucket": "10",
+}
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +82,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             "clusterName": CLUSTER,
             "brokerDeduplicationEnabled": "true",
             "acknowledgmentAtBatchIndexLevelEnabled": "true",
+            **SMALL,
         }
         ours = RoleProcess("broker", directory / "ours", "broker", "--metadata", store, *ports, environment=environment)
-        apache = ApacheBroker(directory / "apache", store, bookies)
-        yield Pair(apache, ours)
+        apache = ApacheBroker(directory / "apache", store, bookies, **SMALL)
+        yield Pair(apache, ours, zookeeper, root)
         for broker in (apache, ours):
             if broker.is_running:
                 broker.kill()
@@ -170,6 +194,41 @@ def test_apaches_topic_opens_in_ours_and_back(pair: Pair, end: str) -> None:
             expected = [n for n in [*left, *range(60, 100)] if n not in {0, 3, 40, 41, 59}]
             assert _is_left(_take(client, topic, len(expected), set()), expected, end)
     pair.apache.stop()
+
+
+@pytest.mark.feature("D-22", "F-DLY-06")
+@pytest.mark.parametrize("writer", ["apache", "ours"])
+def test_delayed_messages_that_one_stored_in_buckets_come_in_time_from_the_other(
+    pair: Pair, writer: str, eventually: Callable[..., Any]
+) -> None:
+    topic = f"delayed-{writer}"
+    starts: dict[str, Callable[[], str]] = {
+        "apache": pair.apache.start,
+        "ours": lambda: str(pair.ours.start()["serviceUrl"]),
+    }
+    url = starts.pop(writer)()
+    # Time for the other broker to start; both look at the wall clock.
+    due_ms = int(time.time() * 1000) + 120_000
+    with _client(url) as client:
+        consumer = client.subscribe(topic, "kept", pulsar.ConsumerType.Shared)
+        producer = client.create_producer(topic, batching_enabled=False)
+        for number in range(70):
+            producer.send(b"%d" % number, deliver_at=due_ms + number % 7)
+        assert not _more(consumer), "not before their time"
+        eventually(lambda: b"#pulsar.internal.delayed.bucket_" in pair.cursor_record(topic, "kept"))
+    (pair.apache if writer == "apache" else pair.ours).stop()
+    assert b"#pulsar.internal.delayed.bucket_" in pair.cursor_record(topic, "kept")
+    with _client(next(iter(starts.values()))()) as client:
+        consumer = client.subscribe(topic, "kept", pulsar.ConsumerType.Shared)
+        came: list[int] = []
+        while len(came) < 70:
+            message = consumer.receive(timeout_millis=240_000)
+            assert time.time() * 1000 >= due_ms - 2_000, "not before their time"
+            came.append(int(message.data()))
+            consumer.acknowledge(message)
+        assert sorted(came) == list(range(70))
+        assert not _more(consumer), "nothing comes twice"
+    (pair.ours if writer == "apache" else pair.apache).stop()
 
 
 def _wider() -> type[Record]:
