@@ -32,7 +32,7 @@ TOKEN_PROVIDER_VERSION: Final = "4.0.0"
 PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:copy-dependencies"
 HEAP: Final = ("-Xms1G", "-Xmx1G", "-XX:+UseG1GC")
 START_LIMIT_S: Final = 120.0
-_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+_POM: Final = """<project><modelVersion>4.0.0</modelVersion>
 <groupId>magnetar</groupId><artifactId>peer</artifactId><version>1</version><dependencies>{}</dependencies></project>
 """
 _DEPENDENCY: Final = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
