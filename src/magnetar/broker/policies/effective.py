@@ -98,6 +98,7 @@ def broker_policies(settings: BrokerSettings, storage: ManagedLedgerSettings) ->
     """What holds where neither the topic nor its namespace says anything."""
     action = QuotaAction(settings.backlog_quota_action)
     quota = BacklogQuota(settings.backlog_quota_bytes, settings.backlog_quota_s, action)
+    replicated = DispatchRate(settings.replicator_dispatch_messages_per_s, settings.replicator_dispatch_bytes_per_s)
     return TopicPolicies(
         retention=Retention(_divided(storage.retention_ms, 60_000), _divided(storage.retention_bytes, 1 << 20)),
         message_ttl_s=settings.message_ttl_s,
@@ -123,9 +124,7 @@ def broker_policies(settings: BrokerSettings, storage: ManagedLedgerSettings) ->
             relative_to_publish=settings.dispatch_relative_to_publish,
         ),
         subscription_rates={},
-        replicator_dispatch_rate=DispatchRate(
-            settings.replicator_dispatch_messages_per_s, settings.replicator_dispatch_bytes_per_s
-        ),
+        replicator_dispatch_rate=replicated,
         subscribe_rate=SubscribeRate(settings.subscribes_per_consumer, settings.subscribe_rate_period_s),
         producers_max=settings.producers_per_topic_max,
         consumers_max=settings.consumers_per_topic_max,
