@@ -6,6 +6,7 @@ version that they were cut from; when someone else was faster, the parts are giv
 Carries.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -14,10 +15,11 @@ from magnetar.broker.ownership.bundle_ranges import BundleRanges
 from magnetar.broker.ownership.bundles import Bundle, Bundles
 from magnetar.broker.ownership.cluster_ownership import ClusterOwnership
 from magnetar.broker.ownership.splitting import TopicPlace, split_points
-from magnetar.errors import BadSetting, BadVersion, ServiceNotReady
-from magnetar.metadata.coordination import Claim
+from magnetar.errors import BadSetting, BadVersion, MetadataError, ServiceNotReady
+from magnetar.metadata.coordination import Claim, ClaimState
 
 _ATTEMPTS: Final = 7
+_ASK_AGAIN_S: Final = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -64,10 +66,34 @@ class Splitter:
         try:
             for part in parts:
                 claims[part] = await ownership.lock(part)
-            await self._ranges.write_split(bundles, bundle, points)
+            await self._write(bundles, bundle, points, whole)
         except BaseException:
             for claim in claims.values():
                 await claim.release()
             raise
         ownership.hold_parts(bundle, claims)
         await whole.release()
+
+    async def _write(self, bundles: Bundles, bundle: Bundle, points: list[int], whole: Claim) -> None:
+        """Put the bounds on record; when an answer is lost, find out what became of them, holding bundle and parts.
+
+        Only who has a bundle splits it, so one that is gone from the record was split by us.
+        """
+        is_unsure = is_refused = False
+        while True:
+            try:
+                if is_unsure and not (await self._ranges.fresh(bundle.namespace)).has(bundle):
+                    return
+                await self._ranges.write_split(bundles, bundle, points)
+                return
+            except BadVersion:
+                # Perhaps what we wrote before: whoever is refused has seen all that was written, and looks once more.
+                if is_refused or not is_unsure:
+                    raise
+                is_refused = True
+            except MetadataError as error:
+                if whole.state not in (ClaimState.HELD, ClaimState.UNCERTAIN):
+                    raise
+                _log.warning("whether %s is split is not known, asking again: %s", bundle, error)
+                is_unsure = True
+                await asyncio.sleep(_ASK_AGAIN_S)

@@ -2,6 +2,7 @@
 """Ownership among several brokers: races that one wins, sessions that end, a store that is away."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,8 @@ from magnetar.broker.ownership.orders import UNLOAD, Order
 from magnetar.broker.ownership.owner import Owner
 from magnetar.broker.ownership.splitting import RANGE
 from magnetar.config.balance import BalanceSettings
-from magnetar.errors import BadSetting, CannotStart, LedgerFenced, ServiceNotReady, TopicNotFound
+from magnetar.errors import BadSetting, CannotStart, LedgerFenced, OutcomeUnknown, ServiceNotReady, TopicNotFound
+from magnetar.metadata.store import Stored
 from magnetar.names import NamespaceName, TopicName, encode_name
 from tests.unit.broker.ownership.worlds import NAMESPACE, Member, Members, run, until
 
@@ -187,6 +189,37 @@ def test_two_splits_at_once_are_both_made() -> None:
             assert await members.owner_record(low) is None
             # Topics were served all the time.
             assert members.all[0].closed == members.all[1].closed == []
+
+    run(scenario)
+
+
+@pytest.mark.feature("F-BND-19")
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_split_whose_answer_is_lost_is_found_out_about(happened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gave its parts up while they were on record would serve the whole beside their next owners."""
+
+    async def scenario() -> None:
+        async with Members(1, bundles=1) as members:
+            owner = members.all[0]
+            whole = Bundle(NAMESPACE, 0, FULL)
+            await owner.ownership.claim(whole)
+            plainly = owner.store.put
+            lost: list[str] = []
+
+            async def put(path: str, value: bytes, **named: Any) -> Stored:
+                if path != NAMESPACE.local_policies_path or lost:
+                    return await plainly(path, value, **named)
+                lost.append(path)
+                if happened:
+                    await plainly(path, value, **named)
+                raise OutcomeUnknown("the connection broke before the answer came")
+
+            monkeypatch.setattr(owner.store, "put", put)
+            parts = await owner.cluster.splitter.split(whole, RANGE)
+            assert lost
+            assert owner.ownership.held() == parts == (await owner.ranges.fresh(NAMESPACE)).all()
+            assert len(parts) == 2
+            assert await members.owner_record(whole) is None
 
     run(scenario)
 
