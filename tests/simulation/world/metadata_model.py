@@ -21,7 +21,7 @@ from typing import TypeVar
 from magnetar.config.metadata import MetadataSettings
 from magnetar.errors import MetadataError, OutcomeUnknown, SessionLost
 from magnetar.metadata.store import Change, MetadataStore, Record, SessionEvent, Stored
-from magnetar.metadata.tree import Effect, RecordTree, changes_of
+from magnetar.metadata.tree import Effect, RecordTree, Removed, changes_of
 from magnetar.metadata.watches import Watches
 from magnetar.runtime.clock import SystemClock, WallClock
 
@@ -64,6 +64,7 @@ class MetadataModel:
         self.is_out = False
         # Sees every record as it is stored, for checkers.
         self.on_stored: Callable[[str, bytes], None] | None = None
+        self.on_removed: Callable[[str], None] | None = None
 
     def open_session(self) -> "ModelStore":
         return ModelStore(self)
@@ -92,6 +93,10 @@ class MetadataModel:
         self.announce(self.tree.close_session(session))
 
     def announce(self, effects: list[Effect]) -> None:
+        if self.on_removed is not None:
+            for effect in effects:
+                if isinstance(effect, Removed):
+                    self.on_removed(effect.path)
         changes = changes_of(effects)
         if changes:
             for store in self.stores:

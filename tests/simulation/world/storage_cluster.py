@@ -132,6 +132,7 @@ class StorageCluster:
             faults=MetadataFaults(delay_least_ms=0.3, delay_tail_ms=0.3, watch_delay_tail_ms=1.0),
         )
         self.metadata.on_stored = self.records.on_stored
+        self.metadata.on_removed = self.records.on_removed
         # How often fences get lost and recovery reads are slow, beside what the network does.
         self.haste = 0.0
         self.sessions = Sessions(self.metadata)

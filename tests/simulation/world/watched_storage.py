@@ -65,6 +65,14 @@ class WatchedStorage(BookieStorage):
             witness.fenced(ledger_id)
         return entry
 
+    async def read_batch(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        try:
+            return await super().read_batch(ledger_id, first, count_max, bytes_max)
+        except (NoSuchEntry, NoSuchLedger):
+            if self._witness is not None:
+                self._witness.denied(ledger_id, first)
+            raise
+
 
 class Witness:
     """`fences` outlives the bookie's process: the ledgers whose fence some life of it has acknowledged."""

@@ -75,6 +75,12 @@ class LedgerRecords:
         self.violations: list[Violation] = []
         self.known: dict[int, LedgerRecord] = {}
 
+    def on_removed(self, path: str) -> None:
+        """Nothing is asked of anybody any more."""
+        ledger_id = ledger_id_at(path)
+        if ledger_id is not None:
+            self.known.pop(ledger_id, None)
+
     def on_stored(self, path: str, value: bytes) -> None:
         ledger_id = ledger_id_at(path)
         if ledger_id is None:
