@@ -274,6 +274,7 @@ def test_resource_quotas_of_bundles(http: httpx.Client) -> None:
     assert http.get(bundle).json() == {**usual, "msgRateIn": 7, "dynamic": False}
     assert http.delete(bundle).status_code == 204
     assert http.get(bundle).json() == usual
-    for wrong in ({"speed": 1}, {"memory": -1}, {"memory": "much"}, {"dynamic": 1}, []):
-        assert http.post(root, json=wrong).status_code == 400
+    wrong: list[object] = [{"speed": 1}, {"memory": -1}, {"memory": "much"}, {"dynamic": 1}, []]
+    for body in wrong:
+        assert http.post(root, json=body).status_code == 400
     assert http.get(f"{root}/public/default/0x00000000_0x00000001").status_code >= 400
