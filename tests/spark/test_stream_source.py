@@ -70,7 +70,7 @@ def test_one_cursor_follows_the_checkpoint_and_nothing_else_stays(
 ) -> None:
     publish(client, topic, 500)
     collected = Collected()
-    frame = stream(spark, standalone, topic, maxBytesPerTrigger="8k", subscription="spark-query")
+    frame = stream(spark, standalone, topic, maxBytesPerTrigger="4k", subscription="spark-query")
     run_available(frame, collected, checkpoint)
     assert collected.rows == Counter(range(500))
     assert len(collected.batches) > 1
