@@ -40,6 +40,7 @@ from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Latency
 from magnetar.runtime.tasks import Tasks
+from magnetar.wire.bookkeeper.registry import BOOTS
 from tests.simulation.world.checkers.ledgers import LedgerRecords
 from tests.simulation.world.checkers.violation import Violation
 from tests.simulation.world.hasty_channel import hasty
@@ -232,6 +233,11 @@ class StorageCluster:
             self.world.check([Violation("I14 honest", sentence)])
         self.rolled_back.pop(node.name, None)
         self.emptied.pop(node.name, None)
+
+    def noted_boots(self, node: Node) -> int:
+        """The lives of a bookie that the metadata knows of."""
+        held = self.metadata.tree.get(f"{BOOTS}/{node.name}:{PORT}")
+        return 0 if held is None else int(held.value)
 
     async def forget_cookie(self, node: Node) -> None:
         """What an operator does who lets a bookie begin again with empty disks."""

@@ -96,7 +96,8 @@ class StorageWeather:
             self._image = storage.boots, victim.disk.kernel.image()
             return False
         boots, image = self._image
-        if storage.boots <= boots or not self._may_damage():
+        # A life that the metadata has not heard of yet has not served anybody: nothing is lost with it.
+        if self._cluster.noted_boots(victim) <= boots or not self._may_damage():
             return False
         self._damage()
         victim.kill()
