@@ -84,11 +84,10 @@ class HttpApi:
         return SystemClock().now_ms()
 
     def pause(self, seconds: float) -> None:
-        import asyncio
-
         from magnetar.runtime.clock import SystemClock
 
-        asyncio.run(SystemClock().pause(seconds))
+        # Not in a loop made for it: an interrupt while one is being built leaves half a loop to complain at the end.
+        SystemClock().hold(seconds)
 
     def close(self) -> None:
         for connection in self._connections.values():

@@ -43,3 +43,7 @@ class WallClock(ABC):
 class SystemClock(WallClock):
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def hold(self, interval_s: float) -> None:
+        """Between two looks of a command that has no loop; an interrupt ends it at once."""
+        time.sleep(interval_s)
