@@ -81,7 +81,8 @@ def writes(directory: Path, scale: Scale) -> list[Figure]:
             measure(storage.said, adds=adds // 10, base=1, **common)
             run = measure(storage.said, adds=adds, base=1_000, **common)
             taken = [1000 * each for each in latencies(storage.port, 5_000, scale.of(100, 500, 2_000))]
-        settings = f"adds of 1 KiB over TCP; {config or 'defaults'}"
+        shown = {key: value.replace(f"{directory}/", "") for key, value in config.items()}
+        settings = f"adds of 1 KiB over TCP; {shown or 'defaults'}"
         tags = ("F-TUN-04", "F-BKS-05", "F-BKS-08") if name in ("no sync", "two journals") else ("F-TUN-04",)
         found.append(Figure(f"bookie, {name}", run.adds_per_s, "adds/s", "more", "", settings, tags))
         found.append(
