@@ -103,9 +103,9 @@ def pulsar_perf(server: Server, scale: Scale) -> list[Figure]:
     loads = [("unbatched 1 KiB", 1024, ["--batch-max-messages", "1"], "1.0× → 1.5×")]
     loads += [("batched 1 KiB", 1024, [], "1.2× → 1.5×"), ("batched 100 B", 100, [], "0.9× → 1×")]
     found = []
-    seconds = scale.of(10, 20, 60)
+    seconds = ["-time", str(scale.of(10, 20, 60)), "-i", "1"]
     for what, size, more, aim in loads:
-        words = ["produce", "-u", server.service_url, "-r", "2000000", "-time", str(seconds), "-i", "1", "-s", str(size)]
+        words = ["produce", "-u", server.service_url, "-r", "2000000", *seconds, "-s", str(size)]
         command = apache.perf(*words, *more, topics.fresh("perf"))
         said = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         rates = [float(rate) for rate in re.findall(r"Throughput produced:.*?--- +([\d.]+) msg/s", said.stdout)]
