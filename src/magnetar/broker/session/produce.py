@@ -15,7 +15,7 @@ from magnetar.broker.publish_budget import MESSAGE_OVERHEAD_BYTES
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.session.schemas import producer_version
 from magnetar.broker.session.session import OpeningProducer, OpenProducer, Session
-from magnetar.broker.session.transactions import hold, publish_in_transaction, refuse_send
+from magnetar.broker.session.transactions import hold, is_dropped, publish_in_transaction, refuse_send
 from magnetar.broker.shadow_topic import ShadowTopic
 from magnetar.broker.topic import Topic
 from magnetar.errors import BadCommand, MagnetarError, NotSupported, ServiceNotReady, TooManyRequests
@@ -177,6 +177,8 @@ def on_sends(session: Session, frames: list[Frame], at: int) -> int:
 def _publish(
     session: Session, opened: OpenProducer, sequence_id: int, highest_sequence_id: int, messages: int, payload: bytes
 ) -> None:
+    if is_dropped(session, opened, len(payload)):
+        return
     try:
         opened.topic.publish(opened.producer, sequence_id, highest_sequence_id, messages, payload)
     except MagnetarError as error:
@@ -225,6 +227,8 @@ def _on_unusual_send(session: Session, data: bytes, payload: bytes) -> None:
 
 
 def _publish_unusual(session: Session, opened: OpenProducer, send: pb.CommandSend, payload: bytes) -> None:
+    if is_dropped(session, opened, len(payload)):
+        return
     try:
         if send.HasField("message_id"):
             if not isinstance(opened.topic, ShadowTopic):

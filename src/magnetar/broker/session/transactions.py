@@ -137,6 +137,8 @@ def publish_in_transaction(session: Session, opened: OpenProducer, send: pb.Comm
 
 
 def _publish(session: Session, opened: OpenProducer, send: pb.CommandSend, payload: bytes) -> None:
+    if is_dropped(session, opened, len(payload)):
+        return
     try:
         publish_in_transaction(session, opened, send, payload)
     except MagnetarError as error:
@@ -176,8 +178,22 @@ def _go_on(session: Session, opened: OpenProducer, held: HeldSends) -> None:
 
 
 def refuse_send(session: Session, producer_id: int, sequence_id: int, size: int, error: MagnetarError) -> None:
+    """The message is not taken. What its client sends again must come first: until then nothing behind it is taken,
+    or deduplication would hold the message for one that is stored.
+    """
     session.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES)
     session.connection.send(commands.send_error(producer_id, sequence_id, codes_of(error).server_error, str(error)))
+    opened = session.producers.get(producer_id)
+    if error.retryable and opened is not None:
+        opened.topic.remove_producer(opened.producer)
+        session.disconnect_producer(opened.producer)
+
+
+def is_dropped(session: Session, opened: OpenProducer, size: int) -> bool:
+    """Whether a message comes too late, because its producer was closed; its client sends it again."""
+    if opened.producer.is_closed:
+        session.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES)
+    return opened.producer.is_closed
 
 
 # --- acknowledgements -------------------------------------------------------------------------------
