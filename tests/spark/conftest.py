@@ -110,3 +110,11 @@ def topic(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
     return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a sink writes in this process is staged in batches of twenty rows."""
+    from magnetar.spark import writer
+
+    monkeypatch.setattr(writer, "BATCH_MESSAGES_MAX", 20)

@@ -103,18 +103,18 @@ def _between_batches(owner: Any, name: str, point: str) -> None:
     setattr(owner, name, stepping)
 
 
-def _between_messages() -> None:
+def _between_staged_batches() -> None:
     staged = publisher.Publisher._staged
 
     async def stepping(self: publisher.Publisher, manifest: Any) -> Any:
         count = 0
-        async for message in staged(self, manifest):
-            if count == 50:
+        async for batch in staged(self, manifest):
+            if count == 1:
                 for producer in self._producers.values():
                     await producer.flush()
                 reached("in-the-middle")
             count += 1
-            yield message
+            yield batch
 
     publisher.Publisher._staged = stepping  # type: ignore[method-assign]
 
@@ -127,7 +127,7 @@ _around(staging.StagingAttempt, "append", None, "staging")
 _around(staging.StagingAttempt, "finish", None, "staged")
 _around(sink_log.SinkLog, "open", "log-not-open", "log-open")
 _around(sink_log.SinkLog, "write", "not-decided", "decided")
-_between_messages()
+_between_staged_batches()
 _around(publisher.Publisher, "publish", None, "published")
 _around(sink_log.SinkLog, "trim", "done", "log-trimmed")
 _around(committer, "move", None, "staging-trimmed")

@@ -19,6 +19,8 @@ from magnetar.spark.source import PulsarDataSource
 from magnetar.spark.stream_writer import PulsarStreamWriter
 from tests.processes import StandaloneProcess
 
+pytestmark = pytest.mark.usefixtures("small_batches")
+
 COLUMNS = types.StructType(
     [types.StructField("value", types.BinaryType()), types.StructField("__key", types.StringType())]
 )
@@ -45,19 +47,19 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: b
     monkeypatch.setattr(owner, name, crashing)
 
 
-def crash_in_the_middle(monkeypatch: pytest.MonkeyPatch, after_messages: int) -> None:
-    """Publishing ends after so many messages, which are stored."""
+def crash_in_the_middle(monkeypatch: pytest.MonkeyPatch, after_batches: int) -> None:
+    """Publishing ends after so many of the staged batches, which are stored."""
     staged = publisher.Publisher._staged
 
     async def crashing(self: publisher.Publisher, manifest: Any) -> Any:
         count = 0
-        async for message in staged(self, manifest):
-            if count == after_messages:
+        async for batch in staged(self, manifest):
+            if count == after_batches:
                 for producer in self._producers.values():
                     await producer.flush()
                 raise Crash("in the middle")
             count += 1
-            yield message
+            yield batch
 
     monkeypatch.setattr(publisher.Publisher, "_staged", crashing)
 
@@ -67,8 +69,8 @@ POINTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "log-open": lambda patch: crash_at(patch, sink_log.SinkLog, "open", after=True),
     "not-decided": lambda patch: crash_at(patch, sink_log.SinkLog, "write", after=False),
     "decided": lambda patch: crash_at(patch, sink_log.SinkLog, "write", after=True),
-    "first-message": lambda patch: crash_in_the_middle(patch, 1),
-    "in-the-middle": lambda patch: crash_in_the_middle(patch, 130),
+    "first-batch": lambda patch: crash_in_the_middle(patch, 1),
+    "in-the-middle": lambda patch: crash_in_the_middle(patch, 6),
     "published": lambda patch: crash_at(patch, publisher.Publisher, "publish", after=True),
     "not-done": lambda patch: crash_at(patch, sink_log.SinkLog, "write", after=False, turn=2),
     "done": lambda patch: crash_at(patch, sink_log.SinkLog, "write", after=True, turn=2),

@@ -21,6 +21,8 @@ from tests.spark.in_process import Stream
 from tests.spark.test_sink_crashes import POINTS, Crash, published, run_batch, stage, writer
 from tests.spark.test_source_reads import publish
 
+pytestmark = pytest.mark.usefixtures("small_batches")
+
 BATCH_ROWS = 200
 
 
@@ -97,7 +99,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandalonePr
 
 
 @pytest.mark.feature("F-SPK-06")
-@pytest.mark.parametrize("point", ["first-message", "in-the-middle", "published", "not-done"])
+@pytest.mark.parametrize("point", ["first-batch", "in-the-middle", "published", "not-done"])
 def test_a_replay_is_exact_when_the_broker_forgot_its_producers(
     forgetful: StandaloneProcess, topic: str, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,8 @@ class EntryBuilder:
         *,
         is_chunk: bool = False,
     ) -> PendingSend:
-        sequence_id, highest = messages[0].sequence_id, messages[-1].sequence_id
+        sequence_id, highest = messages[0].sequence_id, messages[-1].highest_sequence_id
+        count = messages[0].packed or len(messages)
         if self._encryption is not None:
             optional = optional or pb.MessageMetadata()
             payload = self._encryption.encrypt(payload, optional)
@@ -120,7 +121,7 @@ class EntryBuilder:
             )
         transaction = messages[0].transaction
         if transaction is None and not is_chunk:
-            command = encode_send(self._producer_id, sequence_id, len(messages), highest if len(messages) > 1 else 0)
+            command = encode_send(self._producer_id, sequence_id, count, highest if count > 1 else 0)
         else:
             command = self._rare_send(messages, is_chunk)
         buffers = (frame.header(command, len(front) + len(body)) + front, body)

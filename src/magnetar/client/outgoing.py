@@ -19,7 +19,10 @@ LOCAL_CLUSTER_ONLY: Final = "__local__"
 
 
 class OutgoingMessage:
-    """What the user gave for one message. `partition_key` is as it travels: base64 text if it was bytes."""
+    """What the user gave for one message. `partition_key` is as it travels: base64 text if it was bytes.
+
+    `packed` says that the payload is a batch already, of so many messages; 0, as for most, that it is one message.
+    """
 
     __slots__ = (
         "deliver_at_ms",
@@ -27,6 +30,7 @@ class OutgoingMessage:
         "is_key_encoded",
         "is_null",
         "ordering_key",
+        "packed",
         "partition_key",
         "payload",
         "properties",
@@ -50,6 +54,7 @@ class OutgoingMessage:
         is_null: bool = False,
         schema_version: bytes = b"",
         transaction: tuple[int, int] | None = None,
+        packed: int = 0,
     ) -> None:
         self.payload = payload
         self.properties = properties
@@ -65,14 +70,25 @@ class OutgoingMessage:
         self.is_null = is_null
         self.schema_version = schema_version
         self.transaction = transaction
+        self.packed = packed
         self.receipt: Receipt | None = None
 
     @property
     def is_plain(self) -> bool:
         """Nothing but a payload, as most are."""
         return not (
-            self.properties or self.partition_key is not None or self.ordering_key or self.event_time_ms or self.is_null
+            self.properties
+            or self.partition_key is not None
+            or self.ordering_key
+            or self.event_time_ms
+            or self.is_null
+            or self.packed
         )
+
+    @property
+    def highest_sequence_id(self) -> int:
+        """Of the last message in it."""
+        return self.sequence_id + self.packed - 1 if self.packed else self.sequence_id
 
     @property
     def group(self) -> tuple[bytes, tuple[int, int] | None, Sequence[str]]:
@@ -104,6 +120,9 @@ class OutgoingMessage:
             metadata.deliver_at_time = self.deliver_at_ms
         if self.is_null:
             metadata.null_value = True
+        if self.packed:
+            metadata.num_messages_in_batch = self.packed
+            metadata.highest_sequence_id = self.highest_sequence_id
 
     def fill_group(self, metadata: pb.MessageMetadata) -> None:
         """Write what all messages of the entry share."""

@@ -125,7 +125,7 @@ class PartitionProducer:
         request.producer_access_mode = pb.ProducerAccessMode.ValueType(int(self._options.access_mode))
         if self._topic_epoch is not None:
             request.topic_epoch = self._topic_epoch
-        if self._encryption is not None:
+        if self._encryption is not None or self._options.payloads_encrypted:
             request.encrypted = True
         if self._options.initial_subscription_name:
             request.initial_subscription_name = self._options.initial_subscription_name
@@ -202,7 +202,7 @@ class PartitionProducer:
         builder = self._builder
         assert builder is not None, "a producer takes messages once it is open"
         receipt = message.receipt = Receipt(message.sequence_id)
-        if self._batches and not message.deliver_at_ms:
+        if self._batches and not message.deliver_at_ms and not message.packed:
             self._collect(message)
             return receipt
         if len(self._collector):
@@ -234,7 +234,7 @@ class PartitionProducer:
     def _number(self, message: OutgoingMessage) -> None:
         if message.sequence_id < 0:
             message.sequence_id = self._next_sequence_id
-        self._next_sequence_id = max(self._next_sequence_id, message.sequence_id + 1)
+        self._next_sequence_id = max(self._next_sequence_id, message.highest_sequence_id + 1)
         if message.receipt is not None:
             message.receipt.sequence_id = message.sequence_id
 
@@ -302,7 +302,8 @@ class PartitionProducer:
             self._on_chunk_receipt(send, MessageId(ledger_id, entry_id, partition))
             return
         count = send.count
-        self.statistics.on_sent(count, send.size, self._core.loop.time() - send.created_s)
+        told = send.messages[0].packed or count
+        self.statistics.on_sent(told, send.size, self._core.loop.time() - send.created_s)
         if count == 1:
             self._resolve(send.messages[0], MessageId(ledger_id, entry_id, partition))
         else:

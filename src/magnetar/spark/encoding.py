@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
@@ -25,6 +25,7 @@ from magnetar.client.schema_info import SchemaInfo, SchemaType
 from magnetar.errors import BadSchema, BadSetting
 from magnetar.spark.avro_types import avro_of
 from magnetar.spark.columns import ERROR, METADATA_NAMES, VALUE
+from magnetar.spark.packing import EncodedRow
 
 _PRIMITIVE_OF: Final[dict[type[spark.DataType], SchemaType]] = {
     spark.BinaryType: SchemaType.BYTES,
@@ -40,18 +41,9 @@ _PRIMITIVE_OF: Final[dict[type[spark.DataType], SchemaType]] = {
     spark.DateType: SchemaType.LOCAL_DATE,
     spark.TimestampNTZType: SchemaType.LOCAL_DATE_TIME,
 }
+_DESCRIBING: Final = frozenset(("__key", "__eventTime", "__messageProperties"))
 RECORD_NAME: Final = "row"
 _PROPERTIES: Final = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
-
-
-class EncodedRow(NamedTuple):
-    """One message to be. A payload of None is a null value."""
-
-    payload: bytes | None
-    key: str | bytes | None
-    event_time_ms: int
-    properties: dict[str, str]
-    topic: str | None
 
 
 class EncodedSchema(BytesSchema):
@@ -77,6 +69,13 @@ class RowEncoder:
         self._key_is_text = isinstance(by_name.get("__key"), spark.StringType)
         self.info, self._encode = _encoder(data, schema_type)
         self._is_whole = len(data) == 1 and data[0].name == VALUE and schema_type is None
+
+    def payloads(self, batch: pa.RecordBatch) -> list[bytes] | None:
+        """Of rows that are messages of a payload and nothing else; None where a row is more than that, or null."""
+        if not self._is_whole or self._columns & _DESCRIBING or batch.column(VALUE).null_count:
+            return None
+        found: list[Any] = batch.column(VALUE).to_pylist()
+        return found if self.info is BYTES.info else [self._encode(value) for value in found]
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[EncodedRow]:
         found = {name: batch.column(name).to_pylist() for name in self._names}

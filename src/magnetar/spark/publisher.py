@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes what a manifest decided: copies the staged messages, in the order of the staging topic, to their targets.
+"""Publishes what a manifest decided: copies the staged batches, in the order of the staging topic, to their targets.
 
 The producer of a target has the sink's name, which shuts out a predecessor; what it sent before is found by scanning
 the target from where it ended when the batch was decided, and is not sent again. Deduplication in the broker covers
@@ -8,11 +8,11 @@ Carries.
 """
 
 import zlib
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from magnetar.client.client import Client
-from magnetar.client.incoming import decompressed
 from magnetar.client.outgoing import OutgoingMessage
 from magnetar.client.producer import Producer
 from magnetar.client.receipt import Receipt
@@ -24,39 +24,18 @@ from magnetar.spark.manifest import Manifest, StagedAttempt
 from magnetar.spark.offsets import Place
 from magnetar.spark.positions import Positions
 from magnetar.spark.ranges import MessagesMissing
-from magnetar.spark.rows import PAYLOAD_BYTES_MAX, Single, key_of
-from magnetar.spark.staging import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, PENDING_MAX, TARGET
+from magnetar.spark.staging import TARGET, packing_producer
 from magnetar.spark.stored_entry import StoredEntry
-from magnetar.wire import batch
 
-_UNSETTLED_MAX: Final = 10_000
+_UNSETTLED_MAX: Final = 1_000
 
 
-class StagedMessage:
-    """One staged message, as it will be published."""
+class StagedBatch(NamedTuple):
+    """Messages of one target, as they were staged and as they will be published."""
 
-    __slots__ = ("attempt", "data", "sequence_id", "single", "target")
-
-    def __init__(self, attempt: str, single: Single, sequence_id: int, data: bytes) -> None:
-        self.attempt = attempt
-        self.single = single
-        self.sequence_id = sequence_id
-        self.data = data
-        self.target = next((pair.value for pair in single.properties if pair.key == TARGET), "")
-
-    def outgoing(self, sequence_id: int) -> OutgoingMessage:
-        single = self.single
-        key: str | bytes | None = key_of(single)
-        if key is not None and not single.partition_key_b64_encoded:
-            key = single.partition_key
-        return OutgoingMessage(
-            self.data,
-            properties={pair.key: pair.value for pair in single.properties if pair.key != TARGET},
-            partition_key=key,
-            sequence_id=sequence_id,
-            event_time_ms=single.event_time,
-            is_null=single.null_value,
-        )
+    target: str
+    payload: bytes
+    messages: int
 
 
 class Publisher:
@@ -83,17 +62,7 @@ class Publisher:
         return found
 
     async def _open(self, topic: str) -> Producer[bytes]:
-        return await self._client.create_producer(
-            topic,
-            schema=EncodedSchema(self._info),
-            producer_name=self._producer_name,
-            send_timeout_millis=0,
-            block_if_queue_full=True,
-            max_pending_messages=PENDING_MAX,
-            batching_enabled=True,
-            batching_max_messages=BATCH_MESSAGES_MAX,
-            batching_max_allowed_size_in_bytes=BATCH_BYTES_MAX,
-        )
+        return await packing_producer(self._client, topic, self._producer_name, EncodedSchema(self._info))
 
     async def publish(self, manifest: Manifest, *, is_new: bool) -> None:
         """Returns when everything is durable in the targets. `is_new`: decided just now, so nothing was sent before."""
@@ -108,17 +77,18 @@ class Publisher:
                 found = await self._scan(topic, target.end)
                 sent[topic] = max(sent[topic], found, self._producers[topic].last_sequence_id())
         following = {topic: target.first_sequence for topic, target in manifest.targets.items()}
-        receipts: list[Receipt] = []
-        async for message in self._staged(manifest):
-            sequence_id = following[message.target]
-            following[message.target] += 1
-            if sequence_id > sent[message.target]:
-                receipts.append(await self._producers[message.target].submit_message(message.outgoing(sequence_id)))
-            if len(receipts) >= _UNSETTLED_MAX:
-                await receipts[0]
-                receipts = [one for one in receipts if not one.done() or one.exception() is not None]
-                for failed in [one for one in receipts if one.done()]:
-                    await failed
+        receipts: deque[Receipt] = deque()
+        async for batch in self._staged(manifest):
+            first = following[batch.target]
+            following[batch.target] = first + batch.messages
+            if following[batch.target] - 1 <= sent[batch.target]:
+                continue
+            if first <= sent[batch.target]:
+                raise MessagesMissing(f"{batch.target} has a part of a batch that was staged whole")
+            copy = OutgoingMessage(batch.payload, sequence_id=first, packed=batch.messages)
+            receipts.append(await self._producers[batch.target].submit_message(copy))
+            while len(receipts) > _UNSETTLED_MAX:
+                await receipts.popleft()
         for producer in self._producers.values():
             await producer.flush()
         for receipt in receipts:
@@ -145,8 +115,8 @@ class Publisher:
         finally:
             await feed.close()
 
-    async def _staged(self, manifest: Manifest) -> AsyncIterator[StagedMessage]:
-        """The winners' messages in the order of the staging topic, each once. Raises MessagesMissing."""
+    async def _staged(self, manifest: Manifest) -> AsyncIterator[StagedBatch]:
+        """The winners' batches in the order of the staging topic, each once. Raises MessagesMissing."""
         winners = {one.producer: _Check(one) for one in manifest.attempts}
         last = manifest.last.position
         feed = EntryFeed(self._client.core, self._staging_topic, manifest.first.position)
@@ -156,10 +126,9 @@ class Publisher:
             while not is_complete:
                 for entry in await feed.take(self._timeout_s):
                     check = winners.get(entry.metadata.producer_name)
-                    if check is not None:
-                        for message in _messages(entry):
-                            if check.takes(message):
-                                yield message
+                    if check is not None and check.takes(entry):
+                        target = next((pair.value for pair in entry.metadata.properties if pair.key == TARGET), "")
+                        yield StagedBatch(target, bytes(entry.payload), entry.messages)
                     is_complete = is_complete or entry.position >= last
         finally:
             await feed.close()
@@ -183,12 +152,12 @@ class _Check:
         self._messages = 0
         self._checksum = 0
 
-    def takes(self, message: StagedMessage) -> bool:
-        if message.sequence_id <= self._sequence_id:
+    def takes(self, entry: StoredEntry) -> bool:
+        if entry.metadata.sequence_id <= self._sequence_id:
             return False
-        self._sequence_id = message.sequence_id
-        self._messages += 1
-        self._checksum = zlib.crc32(message.data, self._checksum)
+        self._sequence_id = entry.metadata.sequence_id
+        self._messages += entry.messages
+        self._checksum = zlib.crc32(entry.payload, self._checksum)
         return True
 
     def end(self, topic: str) -> None:
@@ -196,14 +165,3 @@ class _Check:
             raise MessagesMissing(
                 f"{topic}: {self._messages} of {self._attempt.messages} messages of {self._attempt.producer} are there"
             )
-
-
-def _messages(entry: StoredEntry) -> list[StagedMessage]:
-    metadata = entry.metadata
-    payload = decompressed(metadata, entry.payload, PAYLOAD_BYTES_MAX)
-    if not entry.is_batch:
-        return [StagedMessage(metadata.producer_name, metadata, metadata.sequence_id, bytes(payload))]
-    return [
-        StagedMessage(metadata.producer_name, one.metadata, one.metadata.sequence_id, bytes(one.payload))
-        for one in batch.split(payload, entry.messages)
-    ]

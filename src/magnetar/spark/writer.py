@@ -7,6 +7,7 @@ Carries.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,7 +19,12 @@ from magnetar.spark.committer import Committer, SinkTopics
 from magnetar.spark.encoding import RowEncoder
 from magnetar.spark.manifest import StagedAttempt
 from magnetar.spark.options import Delivery, SinkOptions
-from magnetar.spark.staging import DirectAttempt, StagingAttempt, fresh_name
+from magnetar.spark.packing import PackedBatch, Packer
+from magnetar.spark.staging import DirectAttempt, Routing, StagingAttempt, fresh_name
+
+BATCH_MESSAGES_MAX: Final = 1_000
+BATCH_BYTES_MAX: Final = 512 * 1024
+HELD_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 @dataclass
@@ -38,15 +44,30 @@ def write_rows(
     part = 0 if context is None else context.partitionId()
     attempt: StagingAttempt | DirectAttempt
     if options.delivery is Delivery.AT_LEAST_ONCE:
-        attempt = DirectAttempt(here, encoder.info, options.topic, part)
+        attempt = DirectAttempt(here, encoder.info)
     else:
-        attempt = StagingAttempt(here, topics.staging, topics.subscription, options.topic, part)
+        attempt = StagingAttempt(here, topics.staging, topics.subscription, part)
     try:
-        for batch in batches:
-            here.run(attempt.append(encoder.rows(batch)))
+        for packed in _packed(options, encoder, Routing(here, options.topic, part), batches):
+            here.run(attempt.append(packed))
         return Staged(sink_id, here.run(attempt.finish()))
     finally:
         here.run(attempt.close())
+
+
+def _packed(
+    options: SinkOptions, encoder: RowEncoder, routing: Routing, batches: Iterator[pa.RecordBatch]
+) -> Iterator[PackedBatch]:
+    packer = Packer(BATCH_MESSAGES_MAX, BATCH_BYTES_MAX, HELD_BYTES_MAX)
+    for batch in batches:
+        payloads = encoder.payloads(batch) if options.topic is not None else None
+        if payloads is None:
+            for row in encoder.rows(batch):
+                yield from packer.add(routing.target(row), row)
+            continue
+        for start in range(0, len(payloads), BATCH_MESSAGES_MAX):
+            yield from packer.add_plain(routing.any_target(), payloads[start : start + BATCH_MESSAGES_MAX])
+    yield from packer.rest()
 
 
 def committer_of(options: SinkOptions, encoder: RowEncoder, topics: SinkTopics, sink_id: str) -> Committer:
