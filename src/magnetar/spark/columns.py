@@ -15,6 +15,7 @@ from magnetar.client.schema_info import SchemaInfo, SchemaType
 from magnetar.errors import BadSetting
 from magnetar.spark.avro_types import spark_type_of
 from magnetar.spark.options import BadRows, Metadata
+from magnetar.spark.protobuf_types import ProtobufReader
 
 ERROR: Final = "__error"
 VALUE: Final = "value"
@@ -65,6 +66,8 @@ def value_type(info: SchemaInfo) -> spark.DataType:
         return PRIMITIVES[info.type]
     if info.type in (SchemaType.AVRO, SchemaType.JSON) and info.definition:
         return spark_type_of(info.definition)
+    if info.type is SchemaType.PROTOBUF_NATIVE and info.definition:
+        return ProtobufReader(info.definition).type
     return spark.BinaryType()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From payloads to the values of columns: bytes, primitives, records of Avro and JSON, key-value pairs.
+"""From payloads to the values of columns: bytes, primitives, records of Avro, JSON and protobuf, key-value pairs.
 
 A payload that cannot be read makes its row a bad one, which the options fail, drop or keep with a sentence. Records
 are read with the schema that they were written with, as far as its versions are known.
@@ -22,6 +22,7 @@ from magnetar.client.schema_key_value import KeyValueEncoding, split
 from magnetar.errors import BadSchema, MagnetarError
 from magnetar.spark.avro_types import avro_converter, json_converter, micros_of
 from magnetar.spark.columns import value_type
+from magnetar.spark.protobuf_types import ProtobufReader
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -33,8 +34,11 @@ class ValueReader:
         self.type = value_type(info)
         self._is_json = info.type is SchemaType.JSON and bool(info.definition)
         self._is_avro = info.type is SchemaType.AVRO
+        self._protobuf: ProtobufReader | None = None
         self._primitive: Schema[Any] | None = None
-        if self._is_avro:
+        if info.type is SchemaType.PROTOBUF_NATIVE and info.definition:
+            self._protobuf = ProtobufReader(info.definition)
+        elif self._is_avro:
             self._reader: Any = _parsed(info)
             self._writers: dict[bytes, Any] = {}
             self._convert = avro_converter(self.type)
@@ -46,7 +50,7 @@ class ValueReader:
     @property
     def is_plain(self) -> bool:
         """Whether payloads are columns as they are."""
-        return not (self._is_avro or self._is_json or self._primitive is not None)
+        return not (self._is_avro or self._is_json or self._protobuf or self._primitive is not None)
 
     @property
     def is_primitive(self) -> bool:
@@ -71,6 +75,8 @@ class ValueReader:
             writer = self._writers.get(version, self._reader)
             found = fastavro.schemaless_reader(io.BytesIO(payload), writer, self._reader)
             return found if self._convert is None else self._convert(found)
+        if self._protobuf is not None:
+            return self._protobuf.read(bytes(payload))
         if self._primitive is None:
             return bytes(payload)
         value = self._primitive.decode(bytes(payload))
