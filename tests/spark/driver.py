@@ -20,6 +20,7 @@ from magnetar import spark as magnetar_spark
 from tests.spark import crash_points
 
 LINGER_S = 300
+SUBSCRIPTION = "driver"
 STARTS_MAX = 20
 
 
@@ -65,6 +66,7 @@ def main() -> None:
     spark.dataSource.register(crash_points.CrashingDataSource)
     options = {"service.url": given["url"]}
     source = {"topic": given["topic"], "startingOffsets": "earliest", "maxMessagesPerTrigger": "300"}
+    source["subscription"] = SUBSCRIPTION
     frame = spark.readStream.format("pulsar-crashing").options(**options, **source).load()
     rows = frame_of(frame, given["parts"])
     writer = (lingering(rows, given["straggler"]) if "straggler" in given else rows).writeStream

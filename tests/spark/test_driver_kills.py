@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+import httpx
 import pytest
 
 from magnetar.blocking import Client
 from tests.processes import StandaloneProcess
 from tests.spark import crash_points
+from tests.spark.driver import SUBSCRIPTION
 from tests.spark.in_process import read_batch
 from tests.spark.test_batch_source import publish
 
@@ -84,8 +86,13 @@ class Driver:
 
 
 def check_exact(standalone: StandaloneProcess, topic: str, messages: int = MESSAGES) -> None:
+    """Every row is there once; of all drivers one cursor is left, which is where the query is."""
     found = read_batch({"service.url": standalone.service_url, "topic": f"{topic}-out"})
     assert Counter(bytes(row["value"]) for row in found.rows) == Counter(b"%d" % number for number in range(messages))
+    path = topic.replace("://", "/")
+    stats = httpx.get(f"{standalone.web_url}/admin/v2/{path}/stats", timeout=60).raise_for_status().json()
+    backlogs = {name: one["msgBacklog"] for name, one in stats["subscriptions"].items() if one["durable"]}
+    assert backlogs == {SUBSCRIPTION: 0}
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS and tokens: a query gets in with them, and neither plans nor event logs nor errors ever show one."""
+"""TLS and tokens: a query gets in with them, and neither plans nor event logs nor the UI nor errors ever show one."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from pyspark.sql import SparkSession
 
@@ -26,6 +27,14 @@ def event_log_text(spark: SparkSession) -> str:
     files = [path for path in directory.rglob("*") if path.is_file()]
     assert files
     return "".join(path.read_text(errors="replace") for path in files)
+
+
+def ui_text(spark: SparkSession) -> str:
+    """What the UI knows of the application: its settings, and all its queries with their plans."""
+    with httpx.Client(base_url=f"{spark.sparkContext.uiWebUrl}/api/v1/applications", timeout=60) as ui:
+        name = ui.get("").raise_for_status().json()[0]["id"]
+        pages = [f"{name}/environment", f"{name}/sql?details=true&planDescription=true", f"{name}/jobs"]
+        return "".join(ui.get(page).raise_for_status().text for page in pages)
 
 
 @pytest.mark.feature("F-SPK-02")
@@ -60,8 +69,9 @@ def test_a_token_opens_the_door_and_is_never_shown(
         spark.read.format("pulsar").option("service.url", guarded.service_url).option("topic", TOPIC).option(
             "token", wrong
         ).load()
-    for text in (plan, str(refused.value), event_log_text(spark)):
+    for text in (plan, str(refused.value), event_log_text(spark), ui_text(spark)):
         assert secret not in text
         assert wrong not in text
-    # The option that was refused is in no log either.
-    assert "canary" not in event_log_text(spark)
+    # The option that was refused is in no log either, and what was looked through is the query's.
+    assert "canary" not in event_log_text(spark) + ui_text(spark)
+    assert TOPIC in ui_text(spark)

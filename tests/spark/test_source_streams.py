@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stream's offsets and limits, called as Spark calls them: what is found, what is waited for, what is lost."""
 
+import json
 import time
 from collections.abc import Callable
 
@@ -135,10 +136,16 @@ def test_what_retention_took_away_fails_the_query_or_is_skipped_and_counted(
     assert read.counts.skipped == 100
 
 
+def ledgers(admin: httpx.Client, topic: str) -> int:
+    return len(admin.get(f"/{topic.replace('://', '/')}/internalStats").raise_for_status().json()["ledgers"])
+
+
 @pytest.mark.feature("F-SPK-03")
 def test_the_cursor_of_a_query_shows_its_lag_and_holds_its_data(
-    client: Client, admin: httpx.Client, topic: str, options: dict[str, str]
+    client: Client, admin: httpx.Client, topic: str, options: dict[str, str], eventually: Callable[..., bool]
 ) -> None:
+    """Nothing else does: without it a closed ledger goes at once."""
+    path = f"/{topic.replace('://', '/')}"
     publish(client, topic, 100)
     stream = Stream({**options, "subscription": "query", "maxMessagesPerTrigger": "75"})
     # Backlog counts entries, of 25 messages here.
@@ -147,12 +154,32 @@ def test_the_cursor_of_a_query_shows_its_lag_and_holds_its_data(
     assert backlog(admin, topic, "query") == 1
     # A second query does not disturb the first one, and leaves nothing behind.
     assert read_batch(options).numbers == list(range(100))
-    stats = admin.get(f"/{topic.replace('://', '/')}/stats").json()
+    stats = admin.get(f"{path}/stats").json()
     assert list(stats["subscriptions"]) == ["query"]
-    admin.post(f"/{topic.replace('://', '/')}/trim")
+    assert admin.put(f"{path}/unload").is_success
+    publish(client, topic, 25, start=100)
+    assert admin.post(f"{path}/trim").is_success
+    assert ledgers(admin, topic) == 2
     last = stream.next()
     assert last is not None
-    assert last.numbers == list(range(75, 100))
+    assert last.numbers == list(range(75, 125))
+    assert backlog(admin, topic, "query") == 0
+    # Once the cursor's place is saved, what lies before it goes.
+    eventually(lambda: admin.post(f"{path}/trim").is_success and ledgers(admin, topic) == 1)
+    with pytest.raises(MessagesMissing, match="messages 0 to 99"):
+        read_batch({**options, "startingOffsets": json.dumps({topic: 0})})
+
+
+@pytest.mark.feature("F-SPK-03")
+def test_the_cursor_is_where_the_checkpoint_is_when_a_query_ends(
+    client: Client, admin: httpx.Client, topic: str, options: dict[str, str]
+) -> None:
+    """Spark says that a batch is committed when the next one begins, and asks for that one's end before."""
+    publish(client, topic, 50)
+    stream = Stream({**options, "subscription": "query"})
+    end = stream.reader.latestOffset(stream.offset, stream.reader.getDefaultReadLimit())
+    assert backlog(admin, topic, "query") == 2, "planned is not committed"
+    assert stream.reader.latestOffset(end, stream.reader.getDefaultReadLimit()) == end
     assert backlog(admin, topic, "query") == 0
 
 

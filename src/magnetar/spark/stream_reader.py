@@ -39,6 +39,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Where a query with the trigger availableNow stops.
         self._target: dict[str, Offset] | None = None
         self._last_batch_ms: int | None = None
+        # What the subscription has been moved to, in this process.
+        self._held: dict[str, Offset] = {}
 
     def _here(self) -> Cluster:
         return cluster(self._options.connection)
@@ -56,9 +58,11 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _hold(self, offsets: Mapping[str, Offset]) -> None:
         """Nothing behind these offsets is trimmed before it is committed, if there is a subscription for that."""
-        if offsets and self._options.subscription is not None:
+        fresh = {topic: offset for topic, offset in offsets.items() if self._held.get(topic) != offset}
+        if fresh and self._options.subscription is not None:
             here = self._here()
-            here.run(move(here.client, self._options.subscription, offsets))
+            here.run(move(here.client, self._options.subscription, fresh))
+            self._held |= fresh
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.messages_per_trigger_max is not None:
@@ -79,6 +83,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner = self._planner()
         starts = offsets_from_json(start)
         ends = self._target if self._target is not None else planner.ends(planner.topics())
+        # Spark asks for more once its checkpoint has everything before; its own word comes with the next batch only.
+        self._hold({topic: one for topic, one in starts.items() if topic in ends and one.after is not None})
         # A topic that was found since then is read from its beginning; one that is gone stays where it was.
         found = {topic: START for topic in ends if topic not in starts}
         self._hold(found)
