@@ -14,7 +14,7 @@ from tests.processes import StandaloneProcess
 from tests.spark import crash_points
 from tests.spark.loopback_cluster import LoopbackCluster
 from tests.spark.test_batch_source import publish
-from tests.spark.test_driver_kills import DRIVER_LIMIT_S, HOUSE, MESSAGES, Driver, check_exact, everywhere
+from tests.spark.test_driver_kills import DRIVER_LIMIT_S, MESSAGES, Driver, check_exact, everywhere, python_path
 
 SPECULATION = {
     "spark_speculation": "true",
@@ -29,7 +29,7 @@ SPECULATION = {
 def cluster(needs: Callable[[str, str], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackCluster]:
     needs("java", "Spark needs Java 17 or newer: apt install openjdk-17-jre-headless, or set JAVA_HOME")
     directory = tmp_path_factory.mktemp("cluster")
-    environment = {"PYTHONPATH": str(HOUSE), crash_points.FILE: str(directory / "crash")}
+    environment = {"PYTHONPATH": python_path(), crash_points.FILE: str(directory / "crash")}
     with LoopbackCluster(directory, environment) as made:
         yield made
 

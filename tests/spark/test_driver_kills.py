@@ -37,6 +37,11 @@ everywhere = pytest.mark.skipif(
 ZOMBIE_POINTS = ("staged", "committing", "log-open", "decided", "in-the-middle", "published", "done", "committed")
 
 
+def python_path() -> str:
+    """Where processes of a test find this package, and what it tests."""
+    return os.pathsep.join(filter(None, (str(HOUSE), os.environ.get("PYTHONPATH"))))
+
+
 class Driver:
     def __init__(self, standalone: StandaloneProcess, topic: str, directory: Path) -> None:
         self.crash_file = directory / "crash"
@@ -50,7 +55,7 @@ class Driver:
 
     def start(self, cores: int, parts: int, **more: object) -> "subprocess.Popen[bytes]":
         options = {**self._options, "master": f"local[{cores},4]", "parts": parts, **more}
-        environment = {**os.environ, "PYTHONPATH": str(HOUSE), crash_points.FILE: str(self.crash_file)}
+        environment = {**os.environ, "PYTHONPATH": python_path(), crash_points.FILE: str(self.crash_file)}
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.driver", json.dumps(options)],
