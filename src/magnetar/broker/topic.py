@@ -34,6 +34,7 @@ from magnetar.broker.producer import Producer
 from magnetar.broker.publish_rates import PublishRates
 from magnetar.broker.rate_limit import CallLimiter, Rate
 from magnetar.broker.send_run import ready_run
+from magnetar.broker.size_limit import check_size
 from magnetar.broker.stored_message import stored_index
 from magnetar.broker.subscription import Subscription, close_all
 from magnetar.broker.topic_producers import TopicProducers
@@ -42,7 +43,6 @@ from magnetar.config.broker import BrokerSettings
 from magnetar.errors import (
     BadPayload,
     MagnetarError,
-    MessageTooLarge,
     NotSupported,
     PersistenceFailed,
     QuotaExceeded,
@@ -52,11 +52,11 @@ from magnetar.errors import (
     TopicTerminated,
 )
 from magnetar.ids import LATEST, Position
+from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.names import TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
-from magnetar.wire import message
 from magnetar.wire.broker_entry import BrokerEntryEncoder
 from magnetar.wire.runs import Send
 
@@ -216,7 +216,7 @@ class Topic:
         """Store one entry; the receipt follows when it is durable. Hot: never waits."""
         size = len(payload)
         if size > self._settings.message_bytes_max:
-            self._check_size(payload)
+            check_size(payload, self._settings.message_bytes_max)
         if messages < 1:
             raise BadPayload(f"An entry of {messages} messages is impossible")
         if self._closing is not None:
@@ -372,17 +372,29 @@ class Topic:
             raise failure
 
     async def delete(self, *, force: bool) -> None:
-        """Delete everything that is stored. TopicBusy when clients are connected, unless it is forced."""
+        """Delete everything that is stored. TopicBusy when clients are connected, unless it is forced; then it goes on.
+
+        What keeps it from being deleted closes it: whoever loads it next finds what is left.
+        """
         self._refuse_when_closing()
         if not force:
             self.refuse_when_busy()
         self._closing = "is being deleted"
-        for subscription in list(self.subscriptions.values()):
-            await subscription.delete_stored()
+        try:
+            for subscription in list(self.subscriptions.values()):
+                await subscription.delete_stored()
+        except MagnetarError:
+            await self.close()
+            raise
         await self._send_clients_away()
         await self.compaction.close()
         await self.managed_ledger.delete()
         await self.compaction.delete()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it was closed or deleted, or is about to be."""
+        return self._closing is not None
 
     def refuse_when_busy(self) -> None:
         """TopicBusy while clients are connected."""
@@ -451,14 +463,6 @@ class Topic:
         if 0 < subscriptions_max <= len(self.subscriptions):
             raise NotSupported(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
 
-    def _check_size(self, payload: bytes) -> None:
-        """The limit is on the message's own bytes; its metadata has the room that the frame leaves."""
-        size = len(payload) - message.metadata_span(payload)[1]
-        if size > self._settings.message_bytes_max:
-            raise MessageTooLarge(
-                f"Message of {size} bytes is larger than the limit {self._settings.message_bytes_max}"
-            )
-
     def _limit(self, producer: Producer, messages: int, size: int) -> None:
         wait_s = self.publish_rates.take(messages, size)
         if wait_s > 0:
@@ -477,14 +481,8 @@ class Topic:
             for subscription in list(self.subscriptions.values()):
                 subscription.wake()
 
-    def _new_subscription(self, name: str, cursor: object) -> Subscription:
-        subscription = Subscription(
-            name,
-            self.managed_ledger,
-            cursor,  # type: ignore[arg-type]
-            self._dispatch,
-            topic=self.name,
-        )
+    def _new_subscription(self, name: str, cursor: Cursor) -> Subscription:
+        subscription = Subscription(name, self.managed_ledger, cursor, self._dispatch, topic=self.name)
         lookups = EntryLookups(self.managed_ledger, self._dispatch.memory.facts)
         subscription.count_messages(lookups, lambda: self.stored_index)
         self.subscriptions[name] = subscription

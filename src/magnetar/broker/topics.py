@@ -193,8 +193,7 @@ class Topics:
         topic = await self.load(name, create=False)
         if not force:
             topic.refuse_when_busy()
-        await sheltered(self._tasks, self._leave(topic, topic.delete(force=force)), f"delete {name}")
-        await self._forget(name)
+        await sheltered(self._tasks, self._leave(topic, self._delete(topic, force=force)), f"delete {name}")
 
     async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> None:
         """Make a topic that is not partitioned: a record alone, its first ledger comes with its first use.
@@ -318,14 +317,19 @@ class Topics:
 
     # --- leaving ------------------------------------------------------------------------------------
 
+    async def _delete(self, topic: Topic, *, force: bool) -> None:
+        """With all that is kept beside its log, before it can be made anew: a new one must not lose its schema."""
+        await topic.delete(force=force)
+        await self._forget(topic.name)
+
     async def _leave(self, topic: Topic, step: Coroutine[Any, Any, None]) -> None:
-        """Close or delete a topic. Whatever comes of it, the next client loads the topic from what is stored."""
+        """Close or delete a topic, unless it stays. Whoever comes next loads it from what is stored, come what may."""
         self._leaving[topic.name] = None
         try:
             await step
         finally:
             del self._leaving[topic.name]
-            if self._loaded.get(topic.name) is topic:
+            if topic.is_closing and self._loaded.get(topic.name) is topic:
                 del self._loaded[topic.name]
 
     def _on_topic_failed(self, topic: Topic, error: MagnetarError) -> None:
@@ -386,7 +390,7 @@ class Topics:
             try:
                 _log.info("deleting topic %s: nothing has used it for %d s", topic.name, policy.duration_s)
                 # Nothing may come between the question and the end.
-                await self._leave(topic, topic.delete(force=False))
+                await self._leave(topic, self._delete(topic, force=False))
             except MagnetarError as error:
                 _log.warning("deleting the inactive topic %s: %s", topic.name, error)
 

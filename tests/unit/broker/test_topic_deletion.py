@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics on their way out: what fails half-way leaves a topic that serves, and what is deleted is deleted whole."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from magnetar.broker.policies.values import InactivityMode
+from magnetar.errors import MagnetarError, ServiceNotReady, TopicBusy, TopicNotFound
+from magnetar.ids import EARLIEST
+from magnetar.names import TopicName
+from tests.unit.broker.publishers import NAME, Brokers, Client, producer_of
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(coroutine)
+
+
+def test_a_deletion_that_fails_leaves_a_topic_that_can_be_loaded() -> None:
+    """While the log is open nobody can load the topic here again."""
+
+    async def main() -> None:
+        brokers = Brokers()
+        topics = await brokers.start()
+        topic = await topics.load(NAME, create=True)
+        subscription = await topic.open_subscription("s", initial=EARLIEST)
+
+        async def fail() -> None:
+            raise ServiceNotReady("the store is away")
+
+        subscription.delete_stored = fail  # type: ignore[method-assign]
+        with pytest.raises(ServiceNotReady, match="the store is away"):
+            await topics.delete(NAME)
+        again = await topics.load(NAME, create=True)
+        assert again is not topic
+        assert list(again.subscriptions) == ["s"]
+        await topics.delete(NAME)
+        with pytest.raises(TopicNotFound):
+            await topics.delete(NAME)
+        await brokers.stop()
+
+    run(main())
+
+
+def test_a_client_that_comes_first_keeps_its_topic() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        topics = await brokers.start()
+        topic = await topics.load(NAME, create=True)
+        delete = topic.delete
+
+        async def late(*, force: bool) -> None:
+            await topic.add_producer(producer_of(Client()))
+            await delete(force=force)
+
+        topic.delete = late  # type: ignore[method-assign]
+        with pytest.raises(TopicBusy):
+            await topics.delete(NAME)
+        assert await topics.load(NAME, create=False) is topic
+        await brokers.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["by an admin", "by inactivity"])
+def test_what_is_kept_beside_a_topic_is_gone_before_it_can_be_made_anew(way: str) -> None:
+    """A producer that comes back at once would register a schema that is about to be deleted."""
+
+    async def main() -> None:
+        brokers = Brokers(retention_ms=0)
+        topics = await brokers.start(delete_inactive_topics=True, inactive_topic_duration_max_s=60)
+        topic = await topics.load(NAME, create=True)
+        met: list[type[Exception]] = []
+
+        async def come_back(deleted: TopicName) -> None:
+            assert deleted == NAME
+            try:
+                await topics.load(NAME, create=True)
+            except MagnetarError as error:
+                met.append(type(error))
+
+        topics.on_deleted = come_back
+        if way == "by an admin":
+            await topics.delete(NAME)
+        else:
+            assert topic.is_inactive_since(InactivityMode.NO_SUBSCRIPTIONS) is not None
+            brokers.world.clock.time_ms += 60_000
+            await topics.delete_inactive()
+        assert met == [ServiceNotReady]
+        assert await topics.load(NAME, create=True) is not topic
+        await brokers.stop()
+
+    run(main())
