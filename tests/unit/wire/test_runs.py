@@ -60,6 +60,17 @@ def frames(draw: st.DrawFn) -> list[tuple[bytes, bytes]]:
     return found
 
 
+@pytest.mark.parametrize("size", [0, 7, 750, 768, 769, 1500, 6143, 6144, 6150, 7000, 12_345, 100_000])
+def test_a_body_of_any_size_is_summed_alike(twins: ModuleType, size: int) -> None:
+    """Around the sizes from which the compiled sum takes three stretches at a time."""
+    payload = bytes((7 * at + at // 251) % 256 for at in range(size))
+    sends = [plain_send(7, 0, payload), plain_send(7, 1, payload[1:] + b"?")]
+    assert twins.read_sends(sends, 0, []) == (2, 7) == runs.read_sends(sends, 0, [])
+    if size:
+        damaged = sends[0][1][:-1] + bytes([sends[0][1][-1] ^ 1])
+        assert twins.read_sends([(sends[0][0], damaged)], 0, []) == (0, 7)
+
+
 def test_sends_of_one_producer_are_one_run() -> None:
     sends = [plain_send(7, sequence_id, b"x" * sequence_id) for sequence_id in range(3)]
     other = plain_send(8, 0, b"y")
