@@ -11,6 +11,7 @@ from importlib import import_module
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 
@@ -55,6 +56,7 @@ from magnetar.admin.parts import AdminParts
 from magnetar.admin.peers import Peers
 from magnetar.admin.rates import Rates
 from magnetar.admin.records import Records
+from magnetar.admin.route_index import RouteIndex
 from magnetar.admin.slices import Turns
 from magnetar.broker.broker import Broker
 from magnetar.broker.ownership.usage import UsageMeter
@@ -127,9 +129,9 @@ def new_app() -> FastAPI:
         redirect_slashes=False,
         dependencies=[Depends(let_in), Depends(at_owner)],
     )
-    for router in ROUTERS:
-        app.include_router(router)
-    _prepare(app)
+    _add_routes(app)
+    # What is streamed needs this, and asks for it when the first answer is.
+    import_module("anyio._backends._asyncio")
     app.add_exception_handler(MagnetarError, _on_refused)
     app.add_exception_handler(AnsweredElsewhereError, _on_answered)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
@@ -138,13 +140,21 @@ def new_app() -> FastAPI:
     return app
 
 
-def _prepare(app: FastAPI) -> None:
-    """FastAPI builds what a router needs when a request first comes by, which would hold the loop: one comes now."""
-    nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []}
-    for route in app.router.routes:
-        route.matches(nowhere)
-    # What is streamed needs this, and asks for it when the first answer is.
-    import_module("anyio._backends._asyncio")
+def _add_routes(app: FastAPI) -> None:
+    """One by one: a router that is included is asked whole, twice, and built only when the first request comes by."""
+    for route in all_routes():
+        if isinstance(route, APIRoute):
+            app.add_api_route(
+                route.path,
+                route.endpoint,
+                methods=sorted(route.methods or ()),
+                tags=route.tags,
+                include_in_schema=route.include_in_schema,
+            )
+        else:
+            app.router.routes.append(route)
+    served = [route for route in app.router.routes if isinstance(route, APIRoute)]
+    app.router.routes.insert(0, RouteIndex(served))
 
 
 def all_routes() -> list[BaseRoute]:

@@ -24,7 +24,7 @@ from magnetar.testing.local_pulsar import LocalPulsar
 TOPICS = 2_000
 SUBSCRIPTIONS = 300
 LOADED = 40
-# A hundred or two of nanoseconds each: two to three milliseconds in all. Finding the route alone takes five thousand.
+# A hundred or two of nanoseconds each: two to three milliseconds in all.
 CALLS_PER_TURN_MAX = 15_000
 # What the broker does by itself is not asked about here.
 QUIET = {"broker.liveness_check_interval_ms": "86400000"}
