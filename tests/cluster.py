@@ -36,9 +36,13 @@ class RoleProcess:
         """The one that it was told to listen on."""
         return int(self._arguments[self._arguments.index("--port") + 1])
 
+    @property
+    def web_url(self) -> str:
+        return f"http://127.0.0.1:{self._arguments[self._arguments.index('--http-port') + 1]}"
+
     def command(self) -> list[str]:
         data = ["--data-dir", str(self.data_directory), "--ready-file", str(self._ready)]
-        return [sys.executable, "-m", "magnetar.cli.main", *self._arguments, *data]
+        return [sys.executable, "-m", "magnetar.cli.entry", *self._arguments, *data]
 
     def configure(self, **settings: str) -> None:
         """Environment of its next start."""
@@ -105,7 +109,7 @@ class ProxyRole(RoleProcess):
         super().__init__(name, directory / name, "proxy", "--metadata", metadata, *ports, environment=environment)
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "magnetar.cli.main", *self._arguments, "--ready-file", str(self._ready)]
+        return [sys.executable, "-m", "magnetar.cli.entry", *self._arguments, "--ready-file", str(self._ready)]
 
 
 class Cluster:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import magnetar
+from magnetar.admin.metric_heads import head
 from magnetar.admin.metric_text import escaped
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.request_metrics import request_lines
@@ -24,9 +25,9 @@ _RESOURCES: Final = (
 def own_lines(parts: AdminParts) -> Iterator[str]:
     yield from parts.metrics.lines()
     label = f'cluster="{escaped(parts.cluster)}"'
-    yield "# TYPE pulsar_version_info gauge"
+    yield from head("pulsar_version_info", "gauge")
     yield f'pulsar_version_info{{{label},version="{magnetar.__version__}"}} 1'
-    yield "# TYPE pulsar_health gauge"
+    yield from head("pulsar_health", "gauge")
     yield f"pulsar_health{{{label}}} 1"
     yield from _connections(parts, label)
     yield from _caches(parts, label)
@@ -47,7 +48,7 @@ def _connections(parts: AdminParts, label: str) -> Iterator[str]:
         ("pulsar_connection_create_fail_count", "counter", broker.connections_refused),
         ("pulsar_connection_closed_total_count", "counter", broker.connections_opened - active),
     ):
-        yield f"# TYPE {name} {kind}"
+        yield from head(name, kind)
         yield f"{name}{{{broker_label}}} {value}"
 
 
@@ -66,20 +67,20 @@ def _caches(parts: AdminParts, label: str) -> Iterator[str]:
         ("magnetar_ml_cache_misses_total", "counter", cache.misses),
         ("magnetar_ml_cache_evicted_bytes_total", "counter", cache.evicted_bytes),
     ):
-        yield f"# TYPE {name} {kind}"
+        yield from head(name, kind)
         yield f"{name}{{{label}}} {value!r}"
 
 
 def _memory(parts: AdminParts, label: str) -> Iterator[str]:
     broker = parts.broker
     budget = broker.publish_budget
-    yield "# TYPE magnetar_memory_bytes gauge"
+    yield from head("magnetar_memory_bytes", "gauge")
     for owner, size in (
         ("entry_cache", broker.topics.managed_ledgers.cache.held_bytes),
         ("publish_buffers", budget.bytes_pending),
     ):
         yield f'magnetar_memory_bytes{{{label},owner="{owner}"}} {size}'
-    yield "# TYPE magnetar_memory_bytes_max gauge"
+    yield from head("magnetar_memory_bytes_max", "gauge")
     for owner, size in (
         ("entry_cache", broker.topics.managed_ledgers.cache.bytes_max),
         ("publish_buffers", budget.bytes_max),
@@ -91,7 +92,7 @@ def _load(parts: AdminParts, label: str) -> Iterator[str]:
     """In per cent of what there is, as the balancer of loads sees it; 0 where no limit is known."""
     whose = f'{label},broker="{escaped(parts.broker_id)}",metric="loadBalancing"'
     for name, resource in zip(_RESOURCES, parts.usage.resources, strict=True):
-        yield f"# TYPE {name} gauge"
+        yield from head(name, "gauge")
         yield f"{name}{{{whose}}} {100.0 * resource.usage / resource.limit if resource.limit else 0.0!r}"
 
 
@@ -107,6 +108,6 @@ def _transactions(parts: AdminParts, label: str) -> Iterator[str]:
         ("magnetar_txn_oldest_seconds", lambda times: (now_ms - min(times, default=now_ms)) / 1000),
     ):
         if started:
-            yield f"# TYPE {name} gauge"
+            yield from head(name, "gauge")
         for coordinator_id, times in started.items():
             yield f'{name}{{{label},coordinator_id="{coordinator_id}"}} {value_of(times)!r}'

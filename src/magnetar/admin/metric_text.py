@@ -9,6 +9,7 @@ Decides.
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from magnetar.admin.metric_heads import head
 from magnetar.admin.metric_tables import (
     CONSUMER_ROWS,
     PRODUCER_ROWS,
@@ -115,23 +116,23 @@ def broker_lines(cluster: str, namespaces: dict[str, Sums]) -> Iterator[str]:
     for sums in namespaces.values():
         total.join(sums)
     label = f'cluster="{escaped(cluster)}"'
-    yield "# TYPE pulsar_broker_topics_count gauge"
+    yield from head("pulsar_broker_topics_count", "gauge")
     yield f"pulsar_broker_topics_count{{{label}}} {total.topics}"
     for row, value in zip(NAMESPACE_ROWS, total.values, strict=True):
         name = _OF_BROKER.get(row.name)
         if name is not None:
-            yield f"# TYPE {name} {row.kind}"
+            yield from head(name, row.kind)
             yield f"{name}{{{label}}} {value!r}"
     yield from _latency_lines(label, total)
     yield from _quantile_lines(label, total)
-    yield "# TYPE pulsar_topics_count gauge"
+    yield from head("pulsar_topics_count", "gauge")
     for namespace, sums in namespaces.items():
         yield f'pulsar_topics_count{{{label},namespace="{escaped(namespace)}"}} {sums.topics}'
 
 
 def _latency_lines(label: str, total: Sums) -> Iterator[str]:
     """How long storing a message took, over all topics, as a histogram that Prometheus can work with."""
-    yield f"# TYPE {_LATENCY} histogram"
+    yield from head(_LATENCY, "histogram")
     reached: Number = 0
     for bound in WRITE_LATENCY_BOUNDS_MS:
         reached += total.of(f"{_WRITE}le_{str(bound).replace('.', '_')}")
@@ -148,7 +149,7 @@ def _quantile_lines(label: str, total: Sums) -> Iterator[str]:
     bounds = (*WRITE_LATENCY_BOUNDS_MS, float("inf"))
     counts = [total.of(f"{_WRITE}le_{str(bound).replace('.', '_')}") for bound in WRITE_LATENCY_BOUNDS_MS]
     counts.append(total.of(f"{_WRITE}overflow"))
-    yield f"# TYPE {name} summary"
+    yield from head(name, "summary")
     for share in _QUANTILES:
         reached: Number = 0
         value = "NaN"
@@ -165,7 +166,7 @@ def _quantile_lines(label: str, total: Sums) -> Iterator[str]:
 def namespace_lines(cluster: str, namespaces: dict[str, Sums]) -> Iterator[str]:
     label = f'cluster="{escaped(cluster)}"'
     for index, row in enumerate(NAMESPACE_ROWS):
-        yield f"# TYPE {row.name} {row.kind}"
+        yield from head(row.name, row.kind)
         for namespace, sums in namespaces.items():
             yield f'{row.name}{{{label},namespace="{escaped(namespace)}"}} {sums.values[index]!r}'
 
@@ -174,21 +175,21 @@ def topic_lines(cluster: str, topics: list[ServedTopic], looks: Looks, levels: L
     """A family after the other, as the format wants it."""
     labels = [(topic, f'cluster="{escaped(cluster)}",{_labels(topic, levels)}') for topic in topics]
     for row in TOPIC_ROWS:
-        yield f"# TYPE {row.name} {row.kind}"
+        yield from head(row.name, row.kind)
         for topic, text in labels:
             yield f"{row.name}{{{text}}} {row.value(topic, looks)!r}"
     for row in SUBSCRIPTION_ROWS:
-        yield f"# TYPE {row.name} {row.kind}"
+        yield from head(row.name, row.kind)
         for topic, text in labels:
             yield from _subscription_lines(row, text, topic.subscriptions.values(), looks)
     if levels.consumers:
         for row in CONSUMER_ROWS:
-            yield f"# TYPE {row.name} {row.kind}"
+            yield from head(row.name, row.kind)
             for topic, text in labels:
                 yield from _consumer_lines(row, text, topic, looks)
     if levels.producers:
         for row in PRODUCER_ROWS:
-            yield f"# TYPE {row.name} {row.kind}"
+            yield from head(row.name, row.kind)
             for topic, text in labels:
                 for producer in list(topic.producers.values()):
                     name = f'producer_name="{escaped(producer.name)}",producer_id="{producer.producer_id}"'
