@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.zookeeper import Missing
@@ -32,10 +33,15 @@ def install() -> None:
             raise Missing(f"{PACKAGE} could not be installed: {done.stderr[-300:]}")
 
 
-def command(port: int, peer_port: int, directory: Path) -> list[str]:
+def tls_flags(certificate: str, key: str, trust: str) -> list[str]:
+    """Every client must show a certificate of the authority; with these the server is https."""
+    return [f"--cert-file={certificate}", f"--key-file={key}", f"--trusted-ca-file={trust}", "--client-cert-auth"]
+
+
+def command(port: int, peer_port: int, directory: Path, tls: Sequence[str] = ()) -> list[str]:
     """The command line of a server on loopback that forgets with its directory."""
     install()
-    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+    client, peer = f"http{'s' if tls else ''}://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
     return [
         "etcd",
         "--name=test",
@@ -46,6 +52,7 @@ def command(port: int, peer_port: int, directory: Path) -> list[str]:
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=test={peer}",
         "--log-level=error",
+        *tls,
     ]
 
 

@@ -74,7 +74,17 @@ def fetch() -> Path:
     return jars
 
 
-def command(port: int, directory: Path) -> list[str]:
+def tls_lines(port: int, key_store: Path, trust_store: Path) -> str:
+    """Settings for a second port, where every client must show a certificate of the authority. Both files are PEM."""
+    return (
+        f"secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n"
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+        f"ssl.keyStore.location={key_store}\nssl.keyStore.type=PEM\n"
+        f"ssl.trustStore.location={trust_store}\nssl.trustStore.type=PEM\nssl.clientAuth=need\n"
+    )
+
+
+def command(port: int, directory: Path, more: str = "") -> list[str]:
     """The command line of a server on loopback; short ticks, so that sessions can be short in tests."""
     if shutil.which("java") is None:
         raise Missing("no Java: install a JRE 17 or newer")
@@ -82,7 +92,7 @@ def command(port: int, directory: Path) -> list[str]:
     settings = directory / "zoo.cfg"
     settings.write_text(
         f"tickTime=200\ndataDir={directory}/data\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-        "maxClientCnxns=0\nadmin.enableServer=false\n",
+        f"maxClientCnxns=0\nadmin.enableServer=false\n{more}",
         encoding="utf-8",
     )
     return [

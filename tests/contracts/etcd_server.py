@@ -7,9 +7,11 @@ Where it cannot be had, the test that asked is skipped with the reason; under CI
 import atexit
 import os
 import shutil
+import ssl
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -26,15 +28,18 @@ START_LIMIT_S = 60.0
 class EtcdServer:
     """A server of its own on one port, which can be stopped and started again on its data."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Sequence[str] = (), context: ssl.SSLContext | None = None) -> None:
+        """With flags for TLS it is asked how it is by the context."""
+        self._tls = tls
+        self._context = context
         self.directory = Path(tempfile.mkdtemp(prefix="etcd-"))
         self.port = free_port()
         self._peer_port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        line = command(self.port, self._peer_port, self.directory)
+        line = command(self.port, self._peer_port, self.directory, self._tls)
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(line, stdout=log, stderr=subprocess.STDOUT)
         until = time.monotonic() + START_LIMIT_S
@@ -55,7 +60,8 @@ class EtcdServer:
 
     def _answers(self) -> bool:
         try:
-            return bool(httpx.get(f"{self.url}/health", timeout=1).json()["health"] == "true")
+            answer = httpx.get(f"{self.url}/health", timeout=1, verify=self._context or True)
+            return bool(answer.json()["health"] == "true")
         except (httpx.HTTPError, ValueError, KeyError):
             return False
 

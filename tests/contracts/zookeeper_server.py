@@ -11,13 +11,15 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.processes import free_port
-from tools.zookeeper import Missing, command
+from tools.zookeeper import Missing, command, tls_lines
 
 START_LIMIT_S = 60.0
 
@@ -32,6 +34,19 @@ def zookeeper_server() -> str:
     return address
 
 
+@contextmanager
+def zookeeper_with_tls(key_store: Path, trust_store: Path) -> Iterator[str]:
+    """`host:port` of a server of its own that wants TLS there, and a certificate of the client."""
+    zookeeper_server()
+    port = free_port()
+    directory = Path(tempfile.mkdtemp(prefix="zookeeper-tls-"))
+    server = _start(command(plain := free_port(), directory, tls_lines(port, key_store, trust_store)), plain, directory)
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        _stop(server, directory)
+
+
 @cache
 def _started() -> str:
     directory = Path(tempfile.mkdtemp(prefix="zookeeper-"))
@@ -41,15 +56,20 @@ def _started() -> str:
     except Missing as error:
         shutil.rmtree(directory, ignore_errors=True)
         return f"missing: {error}"
+    atexit.register(_stop, _start(line, port, directory), directory)
+    return f"127.0.0.1:{port}"
+
+
+def _start(line: list[str], port: int, directory: Path) -> "subprocess.Popen[bytes]":
+    """A server that answers."""
     with (directory / "log").open("wb") as log:
         server = subprocess.Popen(line, stdout=log, stderr=subprocess.STDOUT)
-    atexit.register(_stop, server, directory)
     until = time.monotonic() + START_LIMIT_S
     while not _answers(port):
         assert server.poll() is None, f"ZooKeeper ended: {(directory / 'log').read_text()[-2000:]}"
         assert time.monotonic() < until, f"ZooKeeper does not answer: {(directory / 'log').read_text()[-2000:]}"
         time.sleep(0.05)
-    return f"127.0.0.1:{port}"
+    return server
 
 
 def _answers(port: int) -> bool:

@@ -50,6 +50,8 @@ class MetadataSettings:
     tls_trust_file: str = ""
     tls_certificate_file: str = ""
     tls_key_file: str = ""
+    # A YAML file about etcd, as Pulsar reads it.
+    store_file: str = ""
 
     # Metadata server (`magnetar metadata serve`) and its clients.
     connections_max: int = 1_024

@@ -314,6 +314,12 @@ PULSAR_KEYS: Final[tuple[Key, ...]] = (
             "Where metadata shared by several clusters lives; empty: with the cluster's own.",
         ),
         (
+            "metadataStoreConfigPath",
+            "store_file",
+            Text(),
+            "YAML file about etcd: useTls, tlsTrustCertsFilePath, tlsCertificateFilePath, tlsKeyFilePath, authority.",
+        ),
+        (
             "metadataStoreSessionTimeoutMillis",
             "session_timeout_ms",
             Whole(1_000, 2**31 - 1),

@@ -23,6 +23,8 @@ class StoreAccess(NamedTuple):
     trust_file: str = ""
     certificate_file: str = ""
     key_file: str = ""
+    # What the store's certificate must name, where that is not the host that it is reached at.
+    server_name: str = ""
 
     @property
     def uses_tls(self) -> bool:

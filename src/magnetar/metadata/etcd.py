@@ -27,7 +27,7 @@ from magnetar.errors import (
     ValueTooLarge,
 )
 from magnetar.metadata import etcd_format as form
-from magnetar.metadata.access import store_access
+from magnetar.metadata.etcd_access import etcd_access
 from magnetar.metadata.etcd_client import EtcdClient, parse_servers
 from magnetar.metadata.etcd_format import Held, Keys
 from magnetar.metadata.etcd_lease import EtcdLease
@@ -53,7 +53,7 @@ class EtcdStore(MetadataStore):
         self._settings = settings
         self._clock = clock
         self._keys = Keys(chroot)
-        self._client = EtcdClient(hosts, settings.operation_timeout_ms, store_access(settings))
+        self._client = EtcdClient(hosts, settings.operation_timeout_ms, etcd_access(settings, hosts))
         self._lease = EtcdLease(self._client, settings, self._on_session)
         self._watches = loop_watches(settings)
         self._tasks = Tasks("etcd store", self._on_crash)

@@ -59,6 +59,7 @@ class EtcdClient:
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
         self._access = access
         self._token = ""
+        self._extensions = {"sni_hostname": access.server_name} if access.server_name else {}
         self._http = self._new_client()
         self._lease_http = self._new_client()
 
@@ -110,7 +111,9 @@ class EtcdClient:
             server = self._servers[self._current]
             try:
                 async with asyncio.timeout(limit_s):
-                    answer = await http.post(f"{server}/v3/{path}", json=body, headers=self._headers())
+                    answer = await http.post(
+                        f"{server}/v3/{path}", json=body, headers=self._headers(), extensions=self._extensions
+                    )
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
                 # It never left, so another server may be asked.
                 self._turn_from(server)
@@ -142,7 +145,12 @@ class EtcdClient:
         await self._proven(self._http, self._timeout_s)
         try:
             async with self._http.stream(
-                "POST", f"{server}/v3/watch", json=body, timeout=timeout, headers=self._headers()
+                "POST",
+                f"{server}/v3/watch",
+                json=body,
+                timeout=timeout,
+                headers=self._headers(),
+                extensions=self._extensions,
             ) as answer:
                 if answer.status_code != 200:
                     self._token = ""

@@ -82,8 +82,9 @@ class ZooKeeperStore(MetadataStore):
                     await store._client.enter(separator + chroot)
         except TimeoutError as error:
             await store.close()
+            why = store._client.tls_failure or "is it running?"
             raise CannotStart(
-                f"no ZooKeeper at {hosts} answered within {settings.operation_timeout_ms} ms: is it running?"
+                f"no ZooKeeper at {hosts} answered within {settings.operation_timeout_ms} ms: {why}"
             ) from error
         except zk.KazooException as error:
             await store.close()
