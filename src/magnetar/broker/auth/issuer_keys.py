@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from magnetar.broker.auth.open_id import OpenIdAuthenticator, parse_keys
 from magnetar.errors import BadSetting, MagnetarError, ServiceNotReady
+from magnetar.runtime.client_tls import client_context
 from magnetar.runtime.small_file import read_small_file
 
 KEYS_BYTES_MAX: Final = 1024 * 1024
@@ -43,7 +44,7 @@ class IssuerKeys:
         self._authenticator = authenticator
         # Where the keys of each issuer are: a path, or a URL; without either, where the issuer says at its own URL.
         self._sources = dict(sources)
-        self._trust_file = trust_file
+        self._tls = _context(trust_file)
         self._refresh_s = refresh_s
         for issuer, source in self._sources.items():
             if _is_url(source):
@@ -88,11 +89,10 @@ class IssuerKeys:
     async def _fetched(self, url: str) -> bytes:
         import httpx
 
-        context = ssl.create_default_context(cafile=self._trust_file or None)
         try:
             async with (
                 asyncio.timeout(_TIMEOUT_S),
-                httpx.AsyncClient(verify=context, follow_redirects=False, trust_env=False) as client,
+                httpx.AsyncClient(verify=self._tls, follow_redirects=False, trust_env=False) as client,
                 client.stream("GET", url) as answer,
             ):
                 if answer.status_code != 200:
@@ -105,6 +105,11 @@ class IssuerKeys:
                 return content
         except (httpx.HTTPError, TimeoutError) as error:
             raise ServiceNotReady(f"{url} cannot be read: {type(error).__name__}") from error
+
+
+def _context(trust_file: str) -> ssl.SSLContext:
+    """Without a file the system's authorities are believed."""
+    return client_context(trust_file) if trust_file else ssl.create_default_context()
 
 
 def _is_url(source: str) -> bool:
