@@ -16,7 +16,7 @@ from tests.processes import StandaloneProcess
 TOPIC = "persistent://public/default/bounds"
 BOUNDS = {
     "connections_max": 8,
-    "producers_per_connection_max": 3,
+    "producers_per_connection_max": 21,
     "consumers_per_connection_max": 3,
     "topic_watchers_per_connection_max": 2,
     "session_requests_max": 20,
@@ -76,11 +76,11 @@ def test_connections(standalone: StandaloneProcess, eventually: Eventually) -> N
 
 def test_producers_of_a_connection(standalone: StandaloneProcess) -> None:
     with RawClient(standalone.port) as client:
-        for producer_id in range(3):
+        for producer_id in range(21):
             assert client.open_producer(TOPIC, producer_id).type == Type.PRODUCER_SUCCESS
-        assert client.open_producer(TOPIC, 3).error.error == pb.TooManyRequests
+        assert client.open_producer(TOPIC, 21).error.error == pb.TooManyRequests
         client.close_producer(0)
-        assert client.open_producer(TOPIC, 3).type == Type.PRODUCER_SUCCESS
+        assert client.open_producer(TOPIC, 21).type == Type.PRODUCER_SUCCESS
 
 
 def test_consumers_of_a_connection(standalone: StandaloneProcess) -> None:
@@ -113,28 +113,37 @@ def test_producers_that_wait_for_exclusive_access(standalone: StandaloneProcess)
 
 
 def test_requests_that_wait(standalone: StandaloneProcess, eventually: Eventually) -> None:
-    with RawClient(standalone.port) as client:
-        client.say_bytes(b"".join(map(lookup, range(1, 201))))
-        codes = [error_of(client) for _ in range(200)]
-        assert {code for code in codes if code is not None} <= {pb.TooManyRequests}
-        assert codes.count(None) >= 20
+    """Producers that wait for exclusive access are requests that wait until somebody else is done."""
+    topics = [f"{TOPIC}-waited-for-{number}" for number in range(10)]
+    with RawClient(standalone.port) as holder, RawClient(standalone.port) as client:
+        for number, topic in enumerate(topics):
+            holder.open_producer(topic, number, producer_access_mode=pb.Exclusive)
 
-        def is_taken() -> bool:
-            client.say_bytes(lookup(client.request_id()))
-            return error_of(client) is None
+        def waits(number: int) -> bool:
+            mode = pb.WaitForExclusive
+            answer = client.open_producer(topics[number % len(topics)], number, producer_access_mode=mode)
+            assert answer.type in (Type.PRODUCER_SUCCESS, Type.ERROR), answer
+            return answer.type == Type.PRODUCER_SUCCESS and not answer.producer_success.producer_ready
 
-        # An answer may arrive a moment before its request counts no more.
-        eventually(is_taken)
+        # An answer may arrive a moment before its request counts no more: where the bound is near, ask again.
+        for number in range(19):
+            assert waits(number)
+        eventually(lambda: error_of_lookup(client) is None)
+        eventually(lambda: waits(19))
+        assert [error_of_lookup(client) for _ in range(50)] == [pb.TooManyRequests] * 50
+        assert error_of_lookup(holder) is None, "it is one connection's bound"
+        holder.close_producer(0)
+        assert client.expect(Type.PRODUCER_SUCCESS).producer_success.producer_ready
+        eventually(lambda: error_of_lookup(client) is None)
 
 
-def error_of(client: RawClient) -> int | None:
-    """What the next answer to a look-up refuses with; None when it is an answer."""
+def error_of_lookup(client: RawClient) -> int | None:
+    """What a look-up is refused with; None when it is answered."""
+    request_id = client.request_id()
+    client.say(Type.LOOKUP, pb.CommandLookupTopic(topic=f"{TOPIC}-{request_id}", request_id=request_id))
     answer = client.expect(Type.LOOKUP_RESPONSE).lookupTopicResponse
+    assert answer.request_id == request_id
     return answer.error if answer.response == answer.Failed else None
-
-
-def lookup(request_id: int) -> bytes:
-    return commands.encode(Type.LOOKUP, pb.CommandLookupTopic(topic=f"{TOPIC}-{request_id}", request_id=request_id))
 
 
 def test_a_client_that_asks_for_lists_and_never_reads_costs_little(standalone: StandaloneProcess) -> None:
