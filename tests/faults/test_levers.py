@@ -22,6 +22,7 @@ def drain(consumer: pulsar.Consumer, count: int) -> list[pulsar.Message]:
     return [consumer.receive(20_000) for _ in range(count)]
 
 
+@pytest.mark.feature("F-PLAT-15")
 @pytest.mark.parametrize("journal_sync", [True, False])
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("acks", [True, False])
