@@ -19,6 +19,7 @@ from tests.simulation.world.checkers.messages import (
     no_unexplained_copy,
     order,
 )
+from tests.simulation.world.checkers.saved_cursors import SavedAcks, saved_cursors
 from tests.simulation.world.checkers.violation import Violation
 from tests.simulation.world.history import History, Operation
 
@@ -46,8 +47,16 @@ class Story:
     def scan(self, *found: tuple[int, str]) -> "Story":
         return self._end(self.history.invoke("reader", "scan", "t"), "ok", list(found))
 
-    def receive(self, position: int, payload: str, *, redelivered: bool = False, consumer: str = "c") -> "Story":
-        value = Received("t", "s", position, payload, redelivered)
+    def receive(
+        self,
+        position: int,
+        payload: str,
+        *,
+        redelivered: bool = False,
+        consumer: str = "c",
+        lane: str | None = None,
+    ) -> "Story":
+        value = Received("t", "s", position, payload, redelivered, lane)
         return self._end(self.history.invoke(consumer, "receive", value), "ok", None)
 
     def ack(self, position: int, outcome: str = "ok", *, cumulative: bool = False) -> "Story":
@@ -111,6 +120,66 @@ def test_a_good_history_passes() -> None:
 )
 def test_a_bad_history_is_caught(story: Story, caught_by: list[str]) -> None:
     assert story.caught_by() == caught_by
+
+
+def test_a_lane_goes_on_where_it_was_with_whoever_has_it() -> None:
+    """The second of two begins again at what is not acknowledged; the first takes what it still has."""
+    story = Story().send(0).send(1).send(2)
+    story.receive(0, "p0", lane="k").receive(0, "p0", redelivered=True, consumer="d", lane="k")
+    story.receive(1, "p1", consumer="d", lane="k").receive(1, "p1", lane="k").receive(2, "p2", lane="k")
+    assert story.caught_by() == []
+
+
+def test_two_who_have_one_lane_at_once_are_caught() -> None:
+    story = Story().send(0).send(1)
+    story.receive(1, "p1", consumer="d", lane="k").receive(0, "p0", lane="k")
+    assert story.caught_by() == ["order"]
+    apart = Story().send(0).send(1)
+    apart.receive(1, "p1", consumer="d", lane="k").receive(0, "p0", lane="j")
+    assert apart.caught_by() == []
+
+
+class Saves:
+    """What brokers saved of one cursor, in few words. Eight messages: six entries, of which the last is a batch."""
+
+    STORED = ((0, 0, -1), (0, 1, -1), (0, 2, -1), (1, 0, -1), (1, 1, -1), (1, 2, 0), (1, 2, 1), (1, 2, 2))
+
+    def __init__(self, *saves: SavedAcks, owed: tuple[tuple[int, ...], ...] | None = None, backlog: int = -1) -> None:
+        self.history = History()
+        for number, saved in enumerate(saves):
+            self.history.ok(self.history.invoke(f"broker-{number}", "save", ("t", "s")), saved)
+        found = [(position, str(position)) for position in self.STORED]
+        self.history.ok(self.history.invoke("reader", "scan", "t"), found)
+        if owed is not None:
+            if backlog >= 0:
+                self.history.ok(self.history.invoke("reader", "backlog", ("t", "s")), backlog)
+            self.history.ok(self.history.invoke("reader", "drain", ("t", "s")), list(owed))
+
+    def promises(self) -> list[str]:
+        return [violation.promise for violation in saved_cursors(self.history)]
+
+
+def test_saves_that_go_on_from_one_another_pass() -> None:
+    first = SavedAcks((0, 0), ((0, 2),), (((1, 2), 0b101),))
+    second = SavedAcks((0, 2), (), (((1, 2), 0b001),))
+    third = SavedAcks((1, -1), ((1, 2),))
+    assert Saves(first, second, third, owed=Saves.STORED[3:5], backlog=2).promises() == []
+    # An answer may come late, to one who is not the owner any more.
+    assert Saves(second, first, third).promises() == []
+
+
+@pytest.mark.parametrize(
+    ("saves", "promises"),
+    [
+        (Saves(SavedAcks((0, 0), ((0, 2),)), SavedAcks((0, 1))), ["I9 cursor"]),
+        (Saves(SavedAcks((0, 0), (), (((1, 2), 0b110),)), SavedAcks((0, 0), (), (((1, 2), 0b011),))), ["I9 cursor"]),
+        (Saves(SavedAcks((0, 1)), owed=Saves.STORED[1:]), ["I9 cursor"]),
+        (Saves(SavedAcks((1, 1), (), (((1, 2), 0b101),)), owed=Saves.STORED[5:]), ["I9 cursor"]),
+        (Saves(SavedAcks((0, 2)), owed=Saves.STORED[3:], backlog=4), ["backlog is exact"]),
+    ],
+)
+def test_saves_that_break_a_promise_are_caught(saves: Saves, promises: list[str]) -> None:
+    assert saves.promises() == promises
 
 
 def test_an_unknown_outcome_may_have_happened_or_not() -> None:

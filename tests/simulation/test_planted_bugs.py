@@ -46,6 +46,8 @@ TABLE = {
     "cursor-not-saved": Planted("broker", 1029, "I9 cursor"),
     "redelivery-lost": Planted("broker", 1000, "I9 cursor"),
     "duplicates-forgotten": Planted("broker", 1042, "I4 no-duplicate", {"kill": 1.5}),
+    "keys-not-drained": Planted("broker", 1000, "I3 order"),
+    "batches-counted-whole": Planted("broker", 1000, "backlog is exact"),
     "owners-not-fenced": Planted("cluster", 1004, "I6 fenced-cannot-commit", {"metadata-cut": 3.0, "cut": 4.0}),
     "given-up-before-closed": Planted("ownership", 1000, "I7 one-owner"),
     "look-ups-stay-cached": Planted("ownership", 1000, "look-ups agree"),

@@ -7,7 +7,8 @@ while operators unload and split bundles and clients send, receive and acknowled
 
 Two brokers may believe that they have a topic: only one can write it. What any of them told as stored is in the
 ledger when it is closed, and no ledger has two writers. No acknowledged message is lost, order holds, with
-deduplication nothing lies there twice, and after calm every broker says the same about who has a topic.
+deduplication nothing lies there twice, no two owners of a cursor save apart, and after calm every broker says the same
+about who has a topic.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from tests.simulation.world.metadata_weather import MetadataWeather
 from tests.simulation.world.planted_bugs import bookie_settings, planted
 from tests.simulation.world.registry import scenario
 from tests.simulation.world.storage_cluster import StorageCluster, simulated
+from tests.simulation.world.witnessed_cursors import witnessed_cursors
 from tests.simulation.world.world import World
 
 _SECONDS = 8.0
@@ -32,7 +34,13 @@ _PAUSE_S = 0.3
 @scenario("cluster")
 async def cluster(world: World) -> None:
     story = ClusterStory(world)
-    with planted(world.planted), simulated(story.storage), witnessed(story.brokers):
+    messaging = story.messaging
+    with (
+        planted(world.planted),
+        simulated(story.storage),
+        witnessed(story.brokers),
+        witnessed_cursors(world.history, messaging.topics, messaging.subscriptions),
+    ):
         await story.run()
 
 
@@ -74,6 +82,7 @@ class ClusterStory:
             await asyncio.sleep(_AFTER_S)
             operating.cancel()
             await self.messaging.stop()
+            await self.messaging.look()
             await self.brokers.audit(self.messaging.topics)
             keeping.cancel()
         world.check(self.messaging.violations() + self.storage.records.violations)

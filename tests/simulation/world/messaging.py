@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Producers, consumers and an onlooker: the real client on machines of their own, and a history of what they were told.
 
-Producers send and consumers receive and acknowledge until they are stopped; after calm the onlooker reads every topic
-from its beginning and takes what its subscription still owes. Whether an acknowledgement must have been saved is the
-scenario's to say: it knows what kept the broker from it.
+Producers send all through the storm; consumers receive and acknowledge, refuse, or do neither, until they are stopped.
+Every topic has the same subscriptions, of drawn types. After calm the onlooker reads every topic from its beginning and
+takes what its subscriptions still owe. Whether an acknowledgement must have been saved is the scenario's to say: it
+knows what kept the broker from it.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import Context
-from typing import Any, TypeVar
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple, TypeVar
 
 from magnetar.client.client import Client
 from magnetar.client.consumer import Consumer
-from magnetar.client.options import ConsumerType, InitialPosition
+from magnetar.client.message import Message
+from magnetar.client.options import BatchingType, ConsumerType, InitialPosition
 from magnetar.errors import MagnetarError
-from magnetar.ids import EARLIEST_MESSAGE
+from magnetar.ids import EARLIEST_MESSAGE, MessageId
 from tests.simulation.world.checkers.cursors import Acked, cursor
 from tests.simulation.world.checkers.messages import (
     Received,
@@ -25,6 +29,7 @@ from tests.simulation.world.checkers.messages import (
     no_unexplained_copy,
     order,
 )
+from tests.simulation.world.checkers.saved_cursors import saved_cursors
 from tests.simulation.world.checkers.violation import Violation
 from tests.simulation.world.history import Operation
 from tests.simulation.world.node import Node
@@ -32,16 +37,40 @@ from tests.simulation.world.world import World
 
 Part = TypeVar("Part")
 
-SUBSCRIPTION = "s"
 _CALM_S = 300.0
 _QUIET_MS = 100_000
 # Longer than the cursor's flush interval and a slow sync.
-_SAVED_AFTER_S = 5.0
+SAVED_AFTER_S = 5.0
+_NACK_DELAY_MS = 500
+_KEYS = 4
+_BURST_MAX = 4
+_ORDERED = (ConsumerType.Exclusive, ConsumerType.Failover)
+
+
+class Audience(NamedTuple):
+    """A subscription that every topic has."""
+
+    type: ConsumerType
+    # Cumulatively now and then, where messages come in order.
+    acks_runs: bool
+    nacks: bool
+
+    @property
+    def subscription(self) -> str:
+        return self.type.name
+
+    def lane(self, key: str) -> str | None:
+        """What a message comes in order with."""
+        if self.type in _ORDERED:
+            return ""
+        return key if self.type is ConsumerType.KeyShared else None
 
 
 class Messaging:
-    def __init__(self, world: World, url: str, topics: list[str], *, sends_max: int, pause_s: float = 0.1) -> None:
-        """`pause_s` is the longest pause of a producer between two messages."""
+    def __init__(
+        self, world: World, url: str, topics: list[str], *, sends_max: int, pause_s: float, audiences_max: int = 1
+    ) -> None:
+        """`pause_s` is the longest pause of a producer between two messages, or two bursts of them."""
         random = world.random
         self.world = world
         self.history = world.history
@@ -50,15 +79,23 @@ class Messaging:
         self._sends_max = sends_max
         self._pause_s = pause_s
         self.deduplicates = random.random() < 0.5
-        self.consumer_type = random.choice((ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared))
+        types = random.sample(list(ConsumerType), random.randint(1, audiences_max))
+        self.audiences = [Audience(type_, random.random() < 0.3, random.random() < 0.5) for type_ in types]
         self.batches = random.random() < 0.5
         # Where receipts travel for long, some are lost with their broker, and messages are sent again.
         world.network.links.settings.tail_ms = random.choice((0.3, 30.0, 100.0))
         self.producers = [world.node(f"producer-{number}") for number in range(max(2, len(topics)))]
-        per_topic = 2 if self.consumer_type is not ConsumerType.Exclusive else 1
-        self.consumers = [world.node(f"consumer-{number}") for number in range(per_topic * len(topics))]
+        self._roles = [
+            (topic, audience)
+            for audience in self.audiences
+            for topic in topics
+            for _ in range(1 if audience.type is ConsumerType.Exclusive else 2)
+        ]
+        self.consumers = [world.node(f"consumer-{number}") for number in range(len(self._roles))]
         # Stays the same while nothing keeps brokers from saving what was acknowledged; None while something does.
         self.undisturbed: Callable[[], object] = lambda: None
+        # How many messages a broker says that a subscription owes, where the scenario can ask one.
+        self.backlog: Callable[[str, str], Awaitable[int]] | None = None
         self.stopping = False
         self.sent = 0
         self._stopped: dict[str, asyncio.Event] = {
@@ -67,12 +104,12 @@ class Messaging:
 
     def start(self) -> None:
         for number, node in enumerate(self.producers):
-            node.start(self._on(self.topics[number % len(self.topics)], self._produce))
-        for number, node in enumerate(self.consumers):
-            node.start(self._on(self.topics[number % len(self.topics)], self._consume))
+            node.start(partial(self._produce, self.topics[number % len(self.topics)]))
+        for node, (topic, audience) in zip(self.consumers, self._roles, strict=True):
+            node.start(partial(self._consume, topic, audience))
 
     async def stop(self) -> None:
-        """Let everyone come to an end, and look at what is there."""
+        """Let everyone come to an end."""
         self.stopping = True
         try:
             async with asyncio.timeout(_CALM_S):
@@ -81,11 +118,10 @@ class Messaging:
         except TimeoutError:
             stuck = [name for name, stopped in self._stopped.items() if not stopped.is_set()]
             self.world.check([Violation("I13 live", f"{', '.join(stuck)} did not come to an end after calm")])
-        await self._look()
 
     def violations(self) -> list[Violation]:
         history = self.history
-        violations = no_acked_loss(history) + order(history) + no_ghost(history)
+        violations = no_acked_loss(history) + order(history) + no_ghost(history) + saved_cursors(history)
         if self.deduplicates:
             violations += no_unexplained_copy(history, deduplicated=True)
         # A copy may wait in a client's queue while the first one is acknowledged: only the drain is proof.
@@ -96,29 +132,34 @@ class Messaging:
     def client(self, node: Node) -> Client:
         return new_client(self._url, node)
 
-    @staticmethod
-    def _on(topic: str, work: Callable[[Node, str], Awaitable[None]]) -> Callable[[Node], Any]:
-        async def main(node: Node) -> None:
-            await work(node, topic)
+    @property
+    def subscriptions(self) -> list[str]:
+        return [audience.subscription for audience in self.audiences]
 
-        return main
-
-    async def _produce(self, node: Node, topic: str) -> None:
+    async def _produce(self, topic: str, node: Node) -> None:
         random, name = node.random(f"sends-{node.lives}"), f"{node.name}/{node.lives}"
         client = self.client(node)
         producer = await until_open(
             lambda: client.create_producer(
-                topic, producer_name=name, send_timeout_millis=0, batching_enabled=self.batches
+                topic,
+                producer_name=name,
+                send_timeout_millis=0,
+                batching_enabled=self.batches,
+                batching_type=BatchingType.KeyBased,
             )
         )
         waiting: dict[asyncio.Task[None], None] = {}
         sequence = 0
         while not self.stopping:
-            if self.sent < self._sends_max and len(waiting) < 5:
+            burst = random.randint(1, _BURST_MAX) if self.batches else 1
+            while burst and self.sent < self._sends_max and len(waiting) < 5:
+                burst -= 1
                 self.sent += 1
-                payload = f"{name}:{sequence}"
+                payload, key = f"{name}:{sequence}", self._key(node, random)
                 operation = self.history.invoke(name, "send", Sent(topic, name, sequence, payload))
-                task = asyncio.get_running_loop().create_task(self._send(producer, operation))
+                # In order: tasks that send would each begin when they are let.
+                receipt = await producer.submit(payload.encode(), partition_key=key)
+                task = asyncio.get_running_loop().create_task(self._settle(receipt, operation))
                 waiting[task] = None
                 task.add_done_callback(lambda done: waiting.pop(done, None))
                 sequence += 1
@@ -129,19 +170,24 @@ class Messaging:
         self._stopped[node.name].set()
         await asyncio.get_running_loop().create_future()
 
-    async def _send(self, producer: Any, operation: Operation) -> None:
+    def _key(self, node: Node, random: Random) -> str:
+        """A batch has one key. Batches of several keys overtake one another, so who sends batches has one."""
+        return node.name if self.batches else f"key-{random.randrange(_KEYS)}"
+
+    async def _settle(self, receipt: Awaitable[MessageId], operation: Operation) -> None:
         try:
-            message_id = await producer.send(operation.value.payload.encode())
+            message_id = await receipt
         except MagnetarError as error:
             self.history.info(operation, type(error).__name__)
             return
         # A message that was stored already is acknowledged without saying where.
         self.history.ok(operation, _place(message_id) if message_id.ledger_id >= 0 else None)
 
-    async def _consume(self, node: Node, topic: str) -> None:
+    async def _consume(self, topic: str, audience: Audience, node: Node) -> None:
         random, name = node.random(f"acks-{node.lives}"), f"{node.name}/{node.lives}"
         client = self.client(node)
-        consumer = await self._subscribe(client, topic)
+        consumer = await self._subscribe(client, topic, audience)
+        subscription = audience.subscription
         seen: set[str] = set()
         while not self.stopping:
             try:
@@ -149,22 +195,30 @@ class Messaging:
             except MagnetarError:
                 continue
             payload, place = message.data().decode(), _place(message.message_id())
-            again = payload in seen or self.consumer_type is not ConsumerType.Exclusive
+            again = payload in seen or audience.type is not ConsumerType.Exclusive
             seen.add(payload)
-            receive = self.history.invoke(name, "receive", Received(topic, SUBSCRIPTION, place, payload, again))
+            lane = audience.lane(message.partition_key())
+            receive = self.history.invoke(name, "receive", Received(topic, subscription, place, payload, again, lane))
             self.history.ok(receive)
-            if random.random() < 0.7:
-                await self._acknowledge(name, consumer, message, Acked(topic, SUBSCRIPTION, place))
+            choice = random.random()
+            if choice < 0.7:
+                in_runs = audience.acks_runs and audience.type in _ORDERED and choice < 0.2
+                await self._acknowledge(name, consumer, message, Acked(topic, subscription, place, in_runs))
+            elif choice < 0.85 and audience.nacks:
+                consumer.negative_acknowledge(message)
         await client.close()
         self._stopped[node.name].set()
         await asyncio.get_running_loop().create_future()
 
-    async def _acknowledge(self, name: str, consumer: Consumer[bytes], message: Any, acked: Acked) -> None:
+    async def _acknowledge(self, name: str, consumer: Consumer[bytes], message: Message[bytes], acked: Acked) -> None:
         operation = self.history.invoke(name, "ack", acked)
         # From now on: the answer may arrive when the broker that gave it is dead already.
         before = self.undisturbed()
         try:
-            await consumer.acknowledge(message)
+            if acked.cumulative:
+                await consumer.acknowledge_cumulative(message)
+            else:
+                await consumer.acknowledge(message)
         except MagnetarError as error:
             self.history.info(operation, type(error).__name__)
             return
@@ -176,31 +230,36 @@ class Messaging:
                 self.history.info(operation, "taken, perhaps not saved")
 
         # The answer says that it was taken. It is saved soon after, and from then on it must survive.
-        self.world.loop.call_later(_SAVED_AFTER_S, settle, context=Context())
+        self.world.loop.call_later(SAVED_AFTER_S, settle, context=Context())
 
-    async def _subscribe(self, client: Client, topic: str) -> Consumer[bytes]:
+    async def _subscribe(self, client: Client, topic: str, audience: Audience) -> Consumer[bytes]:
         return await until_open(
             lambda: client.subscribe(
                 topic,
-                SUBSCRIPTION,
-                consumer_type=self.consumer_type,
+                audience.subscription,
+                consumer_type=audience.type,
                 initial_position=InitialPosition.Earliest,
                 ack_receipt_enabled=True,
                 batch_index_ack_enabled=True,
+                negative_ack_redelivery_delay_ms=_NACK_DELAY_MS,
                 receiver_queue_size=10,
             )
         )
 
     # --- after calm -----------------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """What is there, and what each subscription owes."""
         done = asyncio.Event()
 
         async def look(node: Node) -> None:
             client = self.client(node)
             for topic in self.topics:
                 await self._scan(client, topic)
-            await asyncio.gather(*(self._drain(client, topic) for topic in self.topics))
+            owing = [(topic, audience) for topic in self.topics for audience in self.audiences]
+            for topic, audience in owing:
+                await self._count(topic, audience.subscription)
+            await asyncio.gather(*(self._drain(client, topic, audience) for topic, audience in owing))
             await client.close()
             done.set()
             await asyncio.get_running_loop().create_future()
@@ -219,9 +278,14 @@ class Messaging:
         await reader.close()
         self.history.ok(scan, found)
 
-    async def _drain(self, client: Client, topic: str) -> None:
-        drain = self.history.invoke("onlooker", "drain", (topic, SUBSCRIPTION))
-        consumer = await self._subscribe(client, topic)
+    async def _count(self, topic: str, subscription: str) -> None:
+        if self.backlog is not None:
+            count = self.history.invoke("onlooker", "backlog", (topic, subscription))
+            self.history.ok(count, await self.backlog(topic, subscription))
+
+    async def _drain(self, client: Client, topic: str, audience: Audience) -> None:
+        drain = self.history.invoke("onlooker", "drain", (topic, audience.subscription))
+        consumer = await self._subscribe(client, topic, audience)
         owed = []
         while True:
             try:

@@ -18,7 +18,10 @@ from magnetar.bookie.journal_format import JournalRecord, RecordKind
 from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.opening import Opening
 from magnetar.bookie.storage import BookieStorage
+from magnetar.broker.consumer import Delivery
 from magnetar.broker.deduplication import Deduplication
+from magnetar.broker.dispatch.dispatcher import Assignment, Round
+from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.ownership import cluster_ownership, shedding
 from magnetar.broker.ownership.balancer import Balancer
 from magnetar.broker.ownership.bundles import Bundle
@@ -35,6 +38,7 @@ from magnetar.ledger.tail_writer import TailWriter
 from magnetar.ledger.tcp_channel import TcpChannel
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_format import CursorSnapshot
+from magnetar.managed_ledger.message_tally import MessageTally
 from magnetar.metadata.cache import RecordCache
 from magnetar.metadata.store import Change, SessionEvent
 from magnetar.wire.bookkeeper.codes import LAST_ADD_CONFIRMED
@@ -210,6 +214,33 @@ def _duplicates_forgotten() -> AbstractContextManager[Any]:
     return patch.object(Deduplication, "replay", lambda self, identity, now_ms: None)
 
 
+@contextmanager
+def _keys_not_drained() -> Iterator[None]:
+    """A key goes to its new consumer while the one before it still holds messages of it."""
+
+    def assign(self: KeySharedDispatcher, deliveries: Sequence[Delivery]) -> Round:
+        assignment: Assignment = {}
+        for delivery in deliveries:
+            self._assign_one(delivery, assignment)
+        return Round(assignment, len(deliveries))
+
+    with (
+        patch.object(KeySharedDispatcher, "_is_draining", lambda self, slot, target: False),
+        patch.object(KeySharedDispatcher, "assign", assign),
+    ):
+        yield
+
+
+def _batches_counted_whole() -> AbstractContextManager[Any]:
+    """A part of a batch that is acknowledged counts as all of it."""
+    on_acked = MessageTally.on_acked
+
+    def whole(self: MessageTally, position: Position, left_before: int | None, left_after: int) -> None:
+        on_acked(self, position, left_before, 0)
+
+    return patch.object(MessageTally, "on_acked", whole)
+
+
 # --- in the cluster -----------------------------------------------------------------------------------------
 
 
@@ -279,6 +310,8 @@ BUGS: dict[str, Bug] = {
     "cursor-not-saved": _cursor_not_saved,
     "redelivery-lost": _redelivery_lost,
     "duplicates-forgotten": _duplicates_forgotten,
+    "keys-not-drained": _keys_not_drained,
+    "batches-counted-whole": _batches_counted_whole,
     "owners-not-fenced": _fence_ignored,
     "given-up-before-closed": _given_up_before_closed,
     "look-ups-stay-cached": _look_ups_stay_cached,

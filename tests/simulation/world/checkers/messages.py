@@ -5,7 +5,8 @@ The history must hold these operations, with these values:
 
 - `send`    Sent(topic, producer, sequence, payload); `ok` with the Position of the receipt, or None if not known.
             Each attempt at the same message is an operation of its own with an equal value.
-- `receive` Received(topic, subscription, position, payload, redelivered), `ok` when the program got it.
+- `receive` Received(topic, subscription, position, payload, redelivered, lane), `ok` when the program got it. A lane
+            is what must come in order: a subscription with one active consumer, or a key; None where nothing must.
 - `scan`    the topic; `ok` with a list of (position, payload): everything that a fresh reader saw, from the earliest.
             The last scan of a topic, made after all faults are healed, is what is there.
 
@@ -35,6 +36,7 @@ class Received(NamedTuple):
     position: Position
     payload: Any
     redelivered: bool = False
+    lane: str | None = None
 
 
 def no_acked_loss(history: History) -> list[Violation]:
@@ -79,7 +81,7 @@ def order(history: History) -> list[Violation]:
                 sentence = f"{topic}: {producer}'s message {sequence} lies behind its message {last[producer]}"
                 violations.append(Violation("I3 order", sentence))
             last[producer] = max(sequence, last.get(producer, -1))
-    return violations + _one_payload_per_position(history) + _received_in_order(history)
+    return violations + _one_payload_per_position(history) + _received_in_order(history) + _lanes_in_order(history)
 
 
 def no_ghost(history: History) -> list[Violation]:
@@ -187,4 +189,25 @@ def _received_in_order(history: History) -> list[Violation]:
             sentence = f"{value.topic}/{value.subscription}: {value.position} came after {before.value.position}"
             violations.append(Violation("I3 order", sentence, (before, receive)))
         last[key] = receive
+    return violations
+
+
+def _lanes_in_order(history: History) -> list[Violation]:
+    """What nobody of a subscription got before comes by rising position, whichever consumer has the lane by then.
+
+    Two that had it at once would each go on from where they are.
+    """
+    violations = []
+    seen: set[tuple[str, str, Position]] = set()
+    last: dict[tuple[str, str, str], Operation] = {}
+    for receive in history.of_kind("receive"):
+        topic, subscription, position, _, _, lane = receive.value
+        if lane is None or (topic, subscription, position) in seen:
+            continue
+        seen.add((topic, subscription, position))
+        before = last.get((topic, subscription, lane))
+        if before is not None and not before.value.position < position:
+            sentence = f"{topic}/{subscription}: {position} came first after {before.value.position} had come"
+            violations.append(Violation("I3 order", sentence, (before, receive)))
+        last[topic, subscription, lane] = receive
     return violations
