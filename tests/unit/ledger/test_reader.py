@@ -198,6 +198,23 @@ def test_bytes_are_bounded_and_at_least_one_entry_comes(quorum: tuple[int, int, 
     asyncio.run(scenario())
 
 
+def test_one_read_asks_for_so_many_entries_at_once_and_no_more() -> None:
+    """Where neighbours lie on different bookies, each is a question of its own."""
+
+    async def scenario() -> None:
+        cluster = Cluster(4)
+        client = cluster.client(read_entries_in_flight_max=7)
+        writer = await written(client, 30, (4, 2, 2))
+        reader = await client.open(writer.ledger_id)
+        for bookie in cluster.bookies.values():
+            bookie.reads = 0
+        assert await read(reader, 0, 29) == expected(0, 6)
+        assert sum(bookie.reads for bookie in cluster.bookies.values()) == 7
+        assert await bodies(reader) == expected(0, 29)
+
+    asyncio.run(scenario())
+
+
 def test_reads_do_not_cross_into_another_segment_unasked() -> None:
     async def scenario() -> None:
         cluster = Cluster(5)

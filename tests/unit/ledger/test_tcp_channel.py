@@ -224,6 +224,29 @@ def test_garbage_from_the_bookie_ends_the_connection_not_the_client() -> None:
     asyncio.run(scenario())
 
 
+def test_a_frame_above_the_bound_ends_the_connection_when_its_size_is_known() -> None:
+    async def scenario() -> None:
+        async with served(ChannelSettings(reconnect_delay_ms=1, frame_bytes_max=4_096)) as (channel, server):
+            await add(channel, 0)
+            (connection,) = server.connections
+            assert connection.transport is not None
+            server.bookie.stall()
+            outcomes = Outcomes()
+            channel.add(LEDGER, 1, entry(1), KEY, outcomes)
+            # The size alone: what it announces never comes, and nobody waits for it.
+            connection.transport.write((4_097).to_bytes(4, "big"))
+            await outcomes.until(1)
+            assert outcomes.codes == {1: [NO_ANSWER]}
+            server.bookie.resume()
+            codes = {2: [NO_ANSWER]}
+            while codes[2] == [NO_ANSWER]:
+                codes = await add(channel, 2)
+            assert codes == {2: [0]}
+            assert server.accepted == 2
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.feature("F-BKC-27")
 @pytest.mark.parametrize("use_v2_protocol", [True, False])
 def test_a_ledger_over_sockets_survives_cuts_and_is_recovered(use_v2_protocol: bool) -> None:
