@@ -42,11 +42,11 @@ def free_port() -> int:
 def launched(
     command: list[str], log_path: Path, environment: dict[str, str], *, cold: bool = False
 ) -> subprocess.Popen[bytes] | WarmProcess:
-    """Start `python -m magnetar.cli.main …`. Tests fork it from a warm process unless they want a `cold` start;
+    """Start `python -m magnetar.cli.entry …`. Tests fork it from a warm process unless they want a `cold` start;
     benchmarks, which count what a start costs, never do.
     """
     if "PYTEST_VERSION" in os.environ and not cold:
-        return WarmProcess(command[command.index("magnetar.cli.main") + 1 :], log_path, environment)
+        return WarmProcess(command[command.index("magnetar.cli.entry") + 1 :], log_path, environment)
     with log_path.open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
@@ -87,7 +87,7 @@ class StandaloneProcess:
         return [
             sys.executable,
             "-m",
-            "magnetar.cli.main",
+            "magnetar.cli.entry",
             "standalone",
             "--data-dir",
             str(self.data_directory),

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 ORDER_BYTES_MAX: Final = 1 << 20
 NUMBER: Final = struct.Struct("!i")
-ROLES: Final = ("main", "standalone", "broker", "bookie", "metadata", "proxy", "autorecovery")
+ROLES: Final = ("entry", "main", "standalone", "broker", "bookie", "metadata", "proxy", "autorecovery")
 
 
 def serve(orders: socket.socket) -> dict[str, Any] | None:
@@ -66,7 +66,7 @@ def become(order: dict[str, Any]) -> None:
     time.tzset()
     sys.path[:0] = [place for place in order["environment"].get("PYTHONPATH", "").split(os.pathsep) if place]
     sys.argv = ["magnetar", *order["arguments"]]
-    import_module("magnetar.cli.main").main()
+    import_module("magnetar.cli.entry").main()
 
 
 def main() -> None:

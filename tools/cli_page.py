@@ -9,7 +9,7 @@ Assembles.
 import sys
 from pathlib import Path
 
-from magnetar.cli import admin, client_commands, context_command, perf_commands
+from magnetar.cli import admin, client_commands, context_command, perf_commands, role_commands
 from magnetar.cli.apply import COMMAND as APPLY
 from magnetar.cli.doctor import COMMAND as DOCTOR
 from magnetar.cli.explain import COMMAND as EXPLAIN
@@ -28,10 +28,12 @@ def page() -> str:
     lines = [
         "# The command line",
         "",
-        "Written by `python -m tools.cli_page` from the commands; do not edit. `magnetar --help` lists the commands",
-        "that run servers; how to use those below is in [guides/command-line.md](guides/command-line.md).",
+        "Written by `python -m tools.cli_page` from the commands; do not edit. How to use them is in",
+        "[guides/command-line.md](guides/command-line.md); `magnetar --help` lists a few more.",
         "",
     ]
+    for command in role_commands.COMMANDS.values():
+        lines += _section(f"magnetar {command.name}", command)
     lines += _common("Flags of `magnetar admin` and of Magnetar's own commands", admin.COMMON_FLAGS)
     for command in (EXPLAIN, TOP, DOCTOR, APPLY, SQL):
         lines += _section(f"magnetar {command.name}", command)

@@ -193,7 +193,7 @@ def _token(role: str) -> str:
 
 def _command(scratch: Path) -> list[str]:
     return [
-        *(sys.executable, "-m", "magnetar.cli.main", "standalone", "--data-dir", str(scratch / "data")),
+        *(sys.executable, "-m", "magnetar.cli.entry", "standalone", "--data-dir", str(scratch / "data")),
         *("--bind", "127.0.0.1", "--port", "6650", "--http-port", "8080"),
         *("--ready-file", str(scratch / "ready.json")),
     ]

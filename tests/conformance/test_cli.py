@@ -263,7 +263,7 @@ def test_nobody_answers(typed: Typed) -> None:
 
 
 def test_a_process_of_its_own_says_the_same(standalone: StandaloneProcess) -> None:
-    command = [sys.executable, "-m", "magnetar.cli.main", "admin", "--admin-url", standalone.web_url]
+    command = [sys.executable, "-m", "magnetar.cli.entry", "admin", "--admin-url", standalone.web_url]
     listed = subprocess.run([*command, "tenants", "list"], capture_output=True, text=True, timeout=60, check=True)
     assert {"public", "pulsar"} <= set(listed.stdout.splitlines())
     failed = subprocess.run(

@@ -121,7 +121,7 @@ class Composition:
             words = _zookeeper(settings, data)
         else:
             words = [word.replace("/data", str(data)) for word in service["command"]]
-            words = [sys.executable, "-m", "magnetar.cli.main", *words]
+            words = [sys.executable, "-m", "magnetar.cli.entry", *words]
         with (self._directory / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
                 self._inside(name, words), env={**os.environ, **settings}, stdout=log, stderr=log

@@ -19,6 +19,7 @@ import yaml
 from typer.main import get_command
 
 from magnetar.cli.main import app
+from magnetar.cli.role_commands import COMMANDS
 from magnetar.config.keys import KEYS
 from magnetar.config.known_keys import KNOWN_KEYS
 from tests.processes import StandaloneProcess
@@ -43,6 +44,8 @@ def check_command(words: list[str]) -> None:
     verbs: Any = get_command(app)
     verb = verbs.commands[words[0]]
     known = {name for parameter in verb.params for name in parameter.opts}
+    if words[0] in COMMANDS:
+        known = {name for each in COMMANDS[words[0]].flags for name in each.names}
     for word in words[1:]:
         if word.startswith("--") and verb.name not in ("metadata",):
             assert word.partition("=")[0] in known, f"magnetar {words[0]} has no {word}"

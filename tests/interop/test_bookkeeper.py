@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster,
 
 
 def magnetar(*arguments: str) -> str:
-    line = [sys.executable, "-m", "magnetar.cli.main", *arguments]
+    line = [sys.executable, "-m", "magnetar.cli.entry", *arguments]
     done = subprocess.run(line, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

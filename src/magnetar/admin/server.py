@@ -2,8 +2,9 @@
 """The HTTP server of a broker: its own port, inside the broker's loop.
 
 The port is taken at once, so that it is known and a second process fails early; the application is imported and built
-beside the loop after clients are served, and whoever connects meanwhile waits in the listener's queue. Signals and the
-access log stay ours. Connections are bounded in number, in the time they take for a request's head, and when idle.
+beside the loop when somebody connects, or a moment after clients are served, for it takes the interpreter from them for
+about a second. Whoever connects meanwhile waits in the listener's queue. Signals and the access log stay ours.
+Connections are bounded in number, in the time they take for a request's head, and when idle.
 Carries.
 """
 
@@ -12,7 +13,7 @@ import errno
 import importlib
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from magnetar.admin.parts import AdminParts
 
 _QUEUE: Final = 512
+# How long the first clients of a new process have the interpreter for themselves, unless somebody knocks.
+HEAD_START_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -108,11 +111,17 @@ class AdminServer:
         self._tasks = tasks
         self._http: HttpServer | None = None
         self._parts: AdminParts | None = None
-        self.is_serving = asyncio.Event()
+        self._knocked = asyncio.Event()
+        self._serving = asyncio.Event()
 
     def start(self, ports: WebPorts) -> None:
         """Build the application beside the loop, then serve."""
         self._tasks.start(self._serve(ports), "admin: start")
+
+    async def until_serving(self) -> None:
+        """Make haste, and return when requests are answered."""
+        self._knocked.set()
+        await self._serving.wait()
 
     async def listen_on(self, listener: socket.socket, *, tls: bool = False) -> None:
         """Serve one more port, such as one that several processes share; only once it is serving."""
@@ -128,6 +137,7 @@ class AdminServer:
             await self._parts.peers.close()
 
     async def _serve(self, ports: WebPorts) -> None:
+        await self._knock_or_head_start([listener for listener in ports if listener is not None])
         calls = BlockingCalls(1, name="admin-import")
         try:
             module: Any = await calls.run(importlib.import_module, "magnetar.admin.app")
@@ -152,5 +162,19 @@ class AdminServer:
         self._tasks.start(module.watch_rates(parts), "admin: rates")
         self._tasks.start(module.watch_ages(parts), "admin: ages")
         self._tasks.start(module.export_metrics(parts), "admin: export of metrics")
-        self.is_serving.set()
+        self._serving.set()
         _log.info("administration is served on %s", parts.web_url)
+
+    async def _knock_or_head_start(self, listeners: Sequence[socket.socket]) -> None:
+        """Returns when somebody waits at one of the listeners, or the head start is over."""
+        loop = asyncio.get_running_loop()
+        for listener in listeners:
+            loop.add_reader(listener, self._knocked.set)
+        try:
+            async with asyncio.timeout(HEAD_START_S):
+                await self._knocked.wait()
+        except TimeoutError:
+            pass
+        finally:
+            for listener in listeners:
+                loop.remove_reader(listener)

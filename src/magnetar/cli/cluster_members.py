@@ -83,7 +83,7 @@ class ClusterDirectory:
         directory.mkdir(parents=True, exist_ok=True)
         ready = self.ready_file_of(member)
         ready.unlink(missing_ok=True)
-        line = [sys.executable, "-m", "magnetar.cli.main"]
+        line = [sys.executable, "-m", "magnetar.cli.entry"]
         line += cluster_plan.words(plan, member, str(directory / "data"), str(ready))
         with self.log_of(member).open("ab") as log:
             process = subprocess.Popen(

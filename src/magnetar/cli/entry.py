@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the installed `magnetar` starts: commands that read their own words run at once, the others through Typer.
 
-Typer alone costs as much as a whole `magnetar admin topics list`, and these commands do not need it.
+Typer alone costs as much as a whole `magnetar admin topics list`, and neither these commands nor servers need it.
 Assembles.
 """
 
@@ -25,7 +25,14 @@ _DIRECT: Final = {
 }
 
 
+_ROLES: Final = ("standalone", "broker", "bookie", "autorecovery", "proxy")
+
+
 def main() -> None:
+    if len(sys.argv) > 1 and sys.argv[1] in _ROLES:
+        from magnetar.cli.role_commands import run_role
+
+        sys.exit(run_role(sys.argv[1], sys.argv[2:]))
     place = _DIRECT.get(sys.argv[1]) if len(sys.argv) > 1 else None
     if place is not None:
         module, name = place

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import magnetar
+from magnetar.cli.role_commands import COMMANDS, run_role
 from magnetar.errors import CannotStart, MagnetarError
 
 app = typer.Typer(
@@ -36,168 +37,36 @@ def common(
     """An Apache-Pulsar-compatible messaging and streaming platform."""
 
 
-Bind = Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")]
-Port = Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 6650].")]
-HttpPort = Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8080].")]
-BookieHttpPort = Annotated[str | None, typer.Option(help="Port for HTTP; 0 picks a free one [default: 8000].")]
-PulsarFiles = Annotated[list[str] | None, typer.Option(help="A Pulsar configuration file; may be repeated.")]
-BookKeeperFiles = Annotated[list[str] | None, typer.Option(help="A BookKeeper configuration file; may be repeated.")]
-ReadyFile = Annotated[str | None, typer.Option(help="Written with the addresses, as JSON, once it serves.")]
-JsonLog = Annotated[bool, typer.Option("--json", help="Log as JSON lines.")]
-Production = Annotated[
-    bool, typer.Option("--production", help="Refuse to start where clients need not say who they are.")
-]
-Metadata = Annotated[
-    str | None, typer.Option(help="The cluster's metadata: zk:…, etcd:…, remote:… [or metadataStoreUrl].")
-]
-Workers = Annotated[int | None, typer.Option(min=1, help="So many broker processes share the ports [default: none].")]
-WorkerPort = Annotated[
-    int | None, typer.Option(help="First of the workers' own ports, four for each [default: free ones, kept].")
-]
+_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-@app.command()
-def standalone(
-    data_dir: Annotated[str, typer.Option(help="Where everything is kept.")] = "data",
-    bind: Bind = None,
-    port: Port = None,
-    http_port: HttpPort = None,
-    config: PulsarFiles = None,
-    ready_file: ReadyFile = None,
-    wipe: Annotated[bool, typer.Option(help="Delete what the data directory holds first.")] = False,
-    json: JsonLog = False,
-    production: Production = False,
-    bookie_port: Annotated[
-        int | None,
-        typer.Option(help="Loopback port for those who read storage themselves; 0 picks one [default: none]."),
-    ] = None,
-    metadata_port: Annotated[
-        int | None, typer.Option(help="Loopback port for the metadata; 0 picks a free one [default: none].")
-    ] = None,
-    workers: Workers = None,
-    worker_port: WorkerPort = None,
-) -> None:
-    """Run broker, bookie and metadata in one process."""
-    from magnetar.cli.standalone import StandaloneFlags, run_standalone
-
-    flags = StandaloneFlags(
-        data_dir=data_dir,
-        bind=bind,
-        port=port,
-        http_port=http_port,
-        config=tuple(config or ()),
-        ready_file=ready_file,
-        wipe=wipe,
-        json=json,
-        production=production,
-        bookie_port=bookie_port,
-        metadata_port=metadata_port,
-        workers=workers,
-        worker_port=worker_port,
-    )
-    raise typer.Exit(run_standalone(flags))
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["standalone"].help)
+def standalone(context: typer.Context) -> None:
+    raise typer.Exit(run_role("standalone", context.args))
 
 
-@app.command()
-def broker(
-    metadata: Metadata = None,
-    data_dir: Annotated[str, typer.Option(help="Where the broker keeps what is its own.")] = "data",
-    bind: Bind = None,
-    port: Port = None,
-    http_port: HttpPort = None,
-    config: PulsarFiles = None,
-    ready_file: ReadyFile = None,
-    json: JsonLog = False,
-    production: Production = False,
-    workers: Workers = None,
-    worker_port: WorkerPort = None,
-    worker: Annotated[str | None, typer.Option(hidden=True, help="What a worker is told.")] = None,
-) -> None:
-    """Run a broker of a cluster."""
-    from magnetar.cli.broker import run_broker
-    from magnetar.cli.role import RoleFlags
-    from magnetar.cli.worker_plan import decode_charge
-
-    flags = RoleFlags(data_dir, metadata, tuple(config or ()), ready_file, json)
-    given = {"--bind": bind, "--port": port, "--http-port": http_port}
-    if production:
-        given["security.production"] = "true"
-    if workers is not None:
-        from magnetar.cli.workers import WorkerFlags, run_broker_workers
-
-        raise typer.Exit(run_broker_workers(flags, given, WorkerFlags(workers, worker_port)))
-    raise typer.Exit(run_broker(flags, given, None if worker is None else decode_charge(worker)))
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["broker"].help)
+def broker(context: typer.Context) -> None:
+    raise typer.Exit(run_role("broker", context.args))
 
 
-@app.command()
-def bookie(
-    metadata: Metadata = None,
-    data_dir: Annotated[str, typer.Option(help="Where journal and entries are kept.")] = "data",
-    bind: Bind = None,
-    port: Annotated[str | None, typer.Option(help="Port for clients; 0 picks a free one [default: 3181].")] = None,
-    http_port: BookieHttpPort = None,
-    bookie_id: Annotated[str | None, typer.Option(help="Its name [default: address and port].")] = None,
-    config: BookKeeperFiles = None,
-    ready_file: ReadyFile = None,
-    json: JsonLog = False,
-    production: Production = False,
-) -> None:
-    """Run a storage server of a cluster."""
-    from magnetar.cli.bookie import run_bookie
-    from magnetar.cli.role import RoleFlags
-
-    flags = RoleFlags(data_dir, metadata, tuple(config or ()), ready_file, json)
-    given = {"bookie_server.bind_address": bind, "bookiePort": port, "httpServerPort": http_port, "bookieId": bookie_id}
-    if production:
-        given["security.production"] = "true"
-    raise typer.Exit(run_bookie(flags, given))
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["bookie"].help)
+def bookie(context: typer.Context) -> None:
+    raise typer.Exit(run_role("bookie", context.args))
 
 
-@app.command()
-def autorecovery(
-    metadata: Annotated[str, typer.Option(help="The cluster's metadata: remote:HOST:PORT or zk:HOST:PORT/CHROOT.")],
-    data_dir: Annotated[str, typer.Option(help="Nothing is kept; relative paths of settings begin here.")] = "data",
-    bind: Bind = None,
-    http_port: BookieHttpPort = None,
-    config: BookKeeperFiles = None,
-    ready_file: ReadyFile = None,
-    json: JsonLog = False,
-) -> None:
-    """Run the repair of lost copies in a process of its own."""
-    from magnetar.cli.autorecovery import run_autorecovery
-    from magnetar.cli.role import RoleFlags
-
-    flags = RoleFlags(data_dir, metadata, tuple(config or ()), ready_file, json)
-    raise typer.Exit(run_autorecovery(flags, {"bookie_server.bind_address": bind, "httpServerPort": http_port}))
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["autorecovery"].help)
+def autorecovery(context: typer.Context) -> None:
+    raise typer.Exit(run_role("autorecovery", context.args))
 
 
-@app.command()
-def proxy(
-    metadata: Annotated[str | None, typer.Option(help="The cluster's metadata, which lists the brokers.")] = None,
-    broker_url: Annotated[str | None, typer.Option(help="Brokers by name instead: pulsar://HOST:PORT,…")] = None,
-    broker_web_url: Annotated[str | None, typer.Option(help="Their HTTP: http://HOST:PORT,…")] = None,
-    bind: Bind = None,
-    port: Port = None,
-    http_port: HttpPort = None,
-    config: Annotated[list[str] | None, typer.Option(help="A Pulsar proxy.conf; may be repeated.")] = None,
-    ready_file: ReadyFile = None,
-    json: JsonLog = False,
-    production: Production = False,
-) -> None:
-    """Run a proxy: one address in front of a cluster's brokers."""
-    from magnetar.cli.proxy import run_proxy
-    from magnetar.cli.role import RoleFlags
-
-    flags = RoleFlags("", metadata, tuple(config or ()), ready_file, json)
-    given = {"--bind": bind, "--port": port, "--http-port": http_port}
-    given |= {"brokerServiceURL": broker_url, "brokerWebServiceURL": broker_web_url}
-    if production:
-        given["security.production"] = "true"
-    raise typer.Exit(run_proxy(flags, given))
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["proxy"].help)
+def proxy(context: typer.Context) -> None:
+    raise typer.Exit(run_role("proxy", context.args))
 
 
 @app.command(
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    context_settings=_PASSED_ON,
     add_help_option=False,
     help="The metadata of a cluster: serve, export, import, verify.",
 )
@@ -269,7 +138,7 @@ def initialize_cluster_metadata(
 
 
 @app.command(
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    context_settings=_PASSED_ON,
     add_help_option=False,
     help="A whole cluster on this machine: up, status, kill, restart, logs, down.",
 )
@@ -280,7 +149,7 @@ def cluster(context: typer.Context) -> None:
 
 
 @app.command(
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    context_settings=_PASSED_ON,
     add_help_option=False,
     help="The storage shell: ledgers, bookies, repairs.",
 )
@@ -337,7 +206,7 @@ def fsck(
 
 
 @app.command(
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    context_settings=_PASSED_ON,
     add_help_option=False,
     help="Keys and tokens that clients prove their role with.",
 )
@@ -345,9 +214,6 @@ def tokens(context: typer.Context) -> None:
     from magnetar.cli.tokens import app as commands
 
     commands(args=context.args, prog_name="magnetar tokens")
-
-
-_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 @app.command(

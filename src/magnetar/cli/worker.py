@@ -65,7 +65,7 @@ async def open_front(opened: AsyncExitStack, broker: Broker, admin: AdminServer,
         if port >= 0:
             server = await broker.listen_on(join(address, port), tls=tls)
             opened.callback(server.close)
-    await admin.is_serving.wait()
+    await admin.until_serving()
     for port, tls in ((shared.http, False), (shared.https, True)):
         if port >= 0:
             await admin.listen_on(join(address, port), tls=tls)

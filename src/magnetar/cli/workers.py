@@ -197,7 +197,7 @@ def _worker(flags: RoleFlags, given: dict[str, str | None], charge: Charge) -> W
     if flags.json:
         words.append("--json")
     words += ["--worker", encode_charge(charge)]
-    command = (sys.executable, "-m", "magnetar.cli.main", *words)
+    command = (sys.executable, "-m", "magnetar.cli.entry", *words)
     return Worker(charge.name, command, str(directory), ready)
 
 

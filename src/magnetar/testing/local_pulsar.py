@@ -252,7 +252,7 @@ class LocalPulsar:
         self.service_url = await self._standalone.start(listens=not self._in_memory)
         self._port = int(self.service_url.rpartition(":")[2])
         if self._standalone.admin is not None:
-            await self._standalone.admin.is_serving.wait()
+            await self._standalone.admin.until_serving()
 
     async def _stop(self) -> None:
         if self._standalone is not None:
