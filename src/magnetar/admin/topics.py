@@ -96,7 +96,7 @@ async def terminate_partitions(parts: Parts, topic: Topic) -> Response:
 @router.delete(TOPIC + "/truncate")
 async def truncate(parts: Parts, topic: Topic) -> Response:
     async for each in parts_of(parts, topic):
-        await each.managed_ledger.truncate()
+        await each.truncate()
     return done()
 
 

@@ -352,11 +352,12 @@ class Topic:
     async def truncate(self) -> None:
         """Let go of everything but the present ledger; subscriptions stand at the end."""
         self._refuse_when_closing()
+        for subscription in list(self.subscriptions.values()):
+            await subscription.reset(LATEST)
+        # The broker's own cursors go as far as what they keep says; nothing may become durable in between.
         if self._deduplication is not None:
             self._deduplication.close()
         self.transactions.close()
-        for subscription in list(self.subscriptions.values()):
-            await subscription.reset(LATEST)
         await self.managed_ledger.truncate()
 
     async def close(self) -> None:

@@ -295,9 +295,15 @@ class ManagedLedger:
         return await self._guarded(self._trimming.trim())
 
     async def truncate(self) -> int:
-        """Let go of all before the present ledger, retention or not, once every durable cursor stands at the end."""
-        for cursor in list(self._cursors.durable.values()):
-            await cursor.reset(LATEST)
+        """Let go of all before the present ledger, retention or not; durable cursors stand at what is the end now.
+
+        A cursor that is there already keeps what is saved with its place.
+        """
+        end, cursors = self.last_confirmed, list(self._cursors.durable.values())
+        for cursor in cursors:
+            cursor.ack_cumulative(end)
+        for cursor in cursors:
+            await cursor.flush()
         return await self._guarded(self._trimming.trim(heed_retention=False))
 
     def upkeep(self) -> None:

@@ -468,3 +468,35 @@ def test_subscriptions_are_limited_and_may_not_take_the_brokers_own_names() -> N
         await brokers.stop()
 
     run(main())
+
+
+@pytest.mark.feature("F-TOP-17", "F-PROD-27")
+def test_what_is_stored_while_a_topic_is_truncated_is_known_to_the_next_owner() -> None:
+    """The cursor of deduplication may not pass a message whose id it does not keep."""
+
+    async def main() -> None:
+        brokers = Brokers(DEDUPLICATED)
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        send(topic, producer, 1)
+        subscription = await topic.open_subscription("s", initial=EARLIEST)
+        reset = subscription.reset
+
+        async def busy_reset(*arguments: Any) -> None:
+            send(topic, producer, 2)
+            await client.until_answers(2)
+            await reset(*arguments)
+
+        subscription.reset = busy_reset  # type: ignore[assignment, method-assign]
+        await topic.truncate()
+        assert subscription.cursor.backlog_entries() == 0
+        await brokers.die()
+        await brokers.start()
+        topic = await brokers.topic()
+        assert await topic.last_sequence_id("p") == 2
+        await brokers.stop()
+
+    run(main())

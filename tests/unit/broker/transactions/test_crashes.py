@@ -410,3 +410,32 @@ async def until_quiet(world: TransactionWorld) -> None:
             coordinator.abort_expired()
             while coordinator.state.active:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
+
+
+@pytest.mark.feature("F-TOP-17")
+def test_a_transaction_that_is_open_while_its_topic_is_truncated_stays_hidden() -> None:
+    async def test() -> None:
+        world = TransactionWorld()
+        await world.open()
+        _, txn = await world.begin()
+        # Nothing that was truncated: the first message of the transaction comes while that is under way.
+        await world.send_plain(TARGETS[0], 1)
+        topic = await world.topic(TARGETS[0])
+        subscription = await world.subscription(TARGETS[0])
+        await world.transactions.admit(topic, txn)
+        reset = subscription.reset
+
+        async def busy_reset(place: Position) -> None:
+            await world.send(TARGETS[0], txn, 2)
+            await reset(place)
+
+        subscription.reset = busy_reset  # type: ignore[assignment, method-assign]
+        await topic.truncate()
+        await world.restart()
+        topic = await world.topic(TARGETS[0])
+        assert await visible(topic) == [1]
+        await (await world.transactions.of(txn)).end(txn, commit=False)
+        assert await visible(topic) == [1]
+        await world.stop()
+
+    asyncio.run(test())
