@@ -37,12 +37,26 @@ def zookeeper_server() -> str:
 @contextmanager
 def zookeeper_with_tls(key_store: Path, trust_store: Path) -> Iterator[str]:
     """`host:port` of a server of its own that wants TLS there, and a certificate of the client."""
-    zookeeper_server()
     port = free_port()
-    directory = Path(tempfile.mkdtemp(prefix="zookeeper-tls-"))
-    server = _start(command(plain := free_port(), directory, tls_lines(port, key_store, trust_store)), plain, directory)
-    try:
+    with _of_its_own(free_port(), tls_lines(port, key_store, trust_store)):
         yield f"127.0.0.1:{port}"
+
+
+@contextmanager
+def zookeeper_with_long_sessions() -> Iterator[str]:
+    """`host:port` of a server of its own that ends no session before Pulsar's programs would, however slow they are."""
+    port = free_port()
+    with _of_its_own(port, "maxSessionTimeout=30000\n"):
+        yield f"127.0.0.1:{port}"
+
+
+@contextmanager
+def _of_its_own(port: int, settings: str) -> Iterator[None]:
+    zookeeper_server()
+    directory = Path(tempfile.mkdtemp(prefix="zookeeper-own-"))
+    server = _start(command(port, directory, settings), port, directory)
+    try:
+        yield
     finally:
         _stop(server, directory)
 

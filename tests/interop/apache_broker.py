@@ -102,5 +102,8 @@ class ApacheBroker:
         except (urllib.error.URLError, OSError):
             return False
 
+    def log(self) -> str:
+        return self._log_path.read_text(errors="replace")
+
     def _log_tail(self) -> str:
-        return self._log_path.read_text(errors="replace")[-4000:]
+        return self.log()[-4000:]

@@ -14,21 +14,19 @@ import pytest
 from magnetar.cli.bookkeeper_shell import Confirmations, Shell, run_shell
 from magnetar.wire.bookkeeper.digest import DigestType
 from tests.cluster import Cluster
-from tests.contracts.zookeeper_server import zookeeper_server
 from tests.interop.apache import ApacheBookie, configuration, distribution, shell
 
 ENTRIES = 50
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, str, Path]]:
+def cluster(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, str, Path]]:
     distribution()
     directory = tmp_path_factory.mktemp("interop")
-    address = zookeeper_server()
     chroot = f"/{uuid4().hex}"
-    with Cluster(directory, metadata=f"zk:{address}{chroot}", broker=False) as running:
-        conf = configuration(directory / "shell", address, zkLedgersRootPath=f"{chroot}/ledgers")
-        yield running, address, conf
+    with Cluster(directory, metadata=f"zk:{zookeeper}{chroot}", broker=False) as running:
+        conf = configuration(directory / "shell", zookeeper, zkLedgersRootPath=f"{chroot}/ledgers")
+        yield running, zookeeper, conf
 
 
 def magnetar(*arguments: str) -> str:

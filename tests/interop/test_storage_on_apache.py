@@ -11,7 +11,6 @@ from kazoo.client import KazooClient
 
 from magnetar.wire.bookkeeper import ledger_metadata
 from tests.cluster import RoleProcess
-from tests.contracts.zookeeper_server import zookeeper_server
 from tests.interop.apache import ApacheBookie, configuration, distribution, shell
 from tests.processes import free_port
 
@@ -19,11 +18,10 @@ QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 @pytest.fixture(scope="module")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[ApacheBookie]]]:
+def apache(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[ApacheBookie]]]:
     """ZooKeeper and two bookies of Apache's; Apache's own shell has formatted the metadata."""
     distribution()
     directory = tmp_path_factory.mktemp("apache")
-    zookeeper = zookeeper_server()
     root = f"/{uuid.uuid4().hex}/ledgers"
     uri = f"zk+hierarchical://{zookeeper}{root}"
     tree = KazooClient(hosts=zookeeper)

@@ -125,13 +125,22 @@ class DelayedBuckets:
             await self._delete(list(self._ledger_ids))
 
     async def _recover(self) -> None:
-        epoch = self._index.epoch
+        epoch, buckets = self._index.epoch, 0
         for name, ledger_id in list(self._ledger_ids.items()):
             segments = await self._head_of(name, ledger_id)
             if segments and epoch == self._index.epoch:
+                buckets += 1
                 self._index.add_stored(name, segments)
                 last = name.rpartition("_")[2]
                 self._saved_before = max(self._saved_before, int(last) + 1 if last.isdigit() else 0)
+        _log.info(
+            "%s: %d of %d buckets of %s are read: %d delayed entries",
+            self._managed_ledger.name,
+            buckets,
+            len(self._ledger_ids),
+            self._cursor.name,
+            self._index.count,
+        )
         self._on_recovered()
 
     async def _head_of(self, name: str, ledger_id: int) -> list[SegmentFacts]:
