@@ -172,7 +172,7 @@ def _asked(web_url: str, path: str, verb: str = "GET", body: object = None) -> A
 
 
 def _backlog(web_url: str, topic: str) -> tuple[int, int | None]:
-    """Of subscription `kept`, what a broker says: the backlog as Pulsar counts it, and in messages if it counts them."""
+    """What a broker says of subscription `kept`: the backlog as Pulsar counts it; in messages, if it counts them."""
     stats = _asked(web_url, f"persistent/public/default/{topic}/stats?getPreciseBacklog=true")["subscriptions"]["kept"]
     return stats["msgBacklog"], stats.get("backlogMessages")
 
