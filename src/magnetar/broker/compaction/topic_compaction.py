@@ -228,7 +228,8 @@ class TopicCompaction:
             _log.warning("%s: the cursor of the failed compaction stays: %s", self._topic, error)
 
     async def _delete_left_over(self, cursor: Cursor) -> None:
-        """What an earlier run has left behind."""
+        """What an earlier run has left behind; but not what is only replaced here, and not on disk."""
+        await cursor.flush()
         for name in (WRITING_PROPERTY, REPLACED_PROPERTY):
             ledger_id = cursor.properties.get(name)
             if ledger_id is not None and ledger_id != cursor.properties.get(LEDGER_PROPERTY):

@@ -107,7 +107,7 @@ class SchemaStorage:
             # Not when the outcome is unknown: then the locator may name the ledger.
             if not error.retryable:
                 with contextlib.suppress(MagnetarError):
-                    await self._ledgers.delete(ledger_id)
+                    await self._delete_unnamed(name, ledger_id)
             raise
 
     async def delete(self, name: str) -> list[int]:
@@ -129,6 +129,13 @@ class SchemaStorage:
     def close(self) -> None:
         self._locators.close()
         self._cached.clear()
+
+    async def _delete_unnamed(self, name: str, ledger_id: int) -> None:
+        """A write whose answer was lost may have been carried out, and another version may stand behind it."""
+        self._locators.forget(_path(name))
+        locator = await self.locator(name)
+        if all(place.ledger_id != ledger_id for place in locator.places):
+            await self._ledgers.delete(ledger_id)
 
     async def _write(self, name: str, before: SchemaLocator, stored: StoredSchema) -> int:
         entry = SchemaEntry(schema_data=encode_stored(name, stored), index=before.index)

@@ -17,9 +17,10 @@ from magnetar.broker.compaction.messages import messages_of
 from magnetar.broker.compaction.topic_compaction import CompactionStatus, TopicCompaction
 from magnetar.broker.compaction.view import CompactedView
 from magnetar.config.broker import BrokerSettings
-from magnetar.errors import DamagedRecord, NotSupported
+from magnetar.errors import DamagedRecord, NotSupported, PersistenceFailed
 from magnetar.ids import EARLIEST, Position
 from magnetar.managed_ledger.cursor import Cursor
+from magnetar.managed_ledger.cursor_store import CursorStore
 from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.managed_ledger.side_ledgers import SideLedgers
@@ -254,6 +255,44 @@ def test_a_crash_at_any_step_leaves_the_old_view_or_the_new_and_no_ledger_withou
         compacted = await _compacted_ledgers(world)
         assert compacted <= known
         await last.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.feature("F-CMP-04")
+def test_the_old_view_stays_until_the_new_one_is_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The switch could not be saved, another run begins, the broker dies: what the disk names must still be there."""
+
+    async def run() -> None:
+        world = World()
+        topic = await Topic(world).open()
+        await topic.publish(single("a", b"1"), single("b", b"1"))
+        await topic.compaction.compact()
+        await topic.publish(single("a", b"2"))
+        with monkeypatch.context() as patches:
+
+            async def away(store: CursorStore, snapshot: object) -> None:
+                raise PersistenceFailed("the store is away")
+
+            plain = CursorStore.save
+            saves = 0
+
+            async def fails_at_the_switch(store: CursorStore, snapshot: Any) -> None:
+                nonlocal saves
+                saves += 1
+                await (plain if saves == 1 else away)(store, snapshot)
+
+            patches.setattr(CursorStore, "save", fails_at_the_switch)
+            for _ in range(2):
+                with contextlib.suppress(PersistenceFailed):
+                    await topic.compaction.compact()
+            assert saves >= 2
+            await topic.owner.die()
+        heir = await Topic(world).open()
+        assert await heir.view() == [("a", b"1"), ("b", b"1"), ("a", b"2")], "the old view, and then the log"
+        await heir.compaction.compact()
+        assert await heir.view() == [("b", b"1"), ("a", b"2")]
+        await heir.close()
 
     asyncio.run(run())
 

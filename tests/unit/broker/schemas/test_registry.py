@@ -11,7 +11,8 @@ from magnetar.broker.policies.values import SchemaCompatibility as By
 from magnetar.broker.schemas.registry import SchemaRegistry
 from magnetar.broker.schemas.schema import Schema, SchemaType
 from magnetar.broker.schemas.storage import SchemaStorage
-from magnetar.errors import IncompatibleSchema, PersistenceFailed
+from magnetar.errors import IncompatibleSchema, OutcomeUnknown, PersistenceFailed
+from magnetar.metadata.store import Stored
 from magnetar.names import TopicName
 from magnetar.wire.proto.schema_storage_pb2 import SchemaLocator
 from tests.unit.broker.schemas.test_compatibility import A_B, A_B1, A
@@ -90,6 +91,38 @@ def test_writers_at_the_same_time_get_versions_of_their_own_and_orphan_nothing()
             *(each.put(TOPIC, schema, By.ALWAYS_COMPATIBLE) for schema in schemas for each in (registry, second))
         )
         assert sorted(set(found)) == [1, 2]
+        places = await registry.places(TOPIC)
+        assert await world.existing_ledgers() == {place.ledger_id for place in places}
+        second.close()
+        await other.close()
+
+    with_registry(body)
+
+
+def test_a_version_that_is_on_record_keeps_its_definition_though_its_writer_was_not_told() -> None:
+    """The answer to the write is lost, and another writer is faster than the question what came of it."""
+
+    async def body(registry: SchemaRegistry, owner: Owner, world: World) -> None:
+        other = world.owner()
+        second = registry_of(other, world)
+        await registry.put(TOPIC, A, By.ALWAYS_COMPATIBLE)
+        path = f"/schemas/{TOPIC.schema_name}"
+        plain, writes = owner.store.put, 0
+
+        async def unanswered(where: str, value: bytes, **conditions: Any) -> Stored:
+            nonlocal writes
+            stored = await plain(where, value, **conditions)
+            writes += where == path
+            if where == path and writes == 1:
+                await second.put(TOPIC, A_B1, By.ALWAYS_COMPATIBLE)
+                raise OutcomeUnknown("the connection broke")
+            return stored
+
+        owner.store.put = unanswered  # type: ignore[assignment, method-assign]
+        assert await registry.put(TOPIC, A_B, By.ALWAYS_COMPATIBLE) == 1
+        found = await registry.version(TOPIC, 1)
+        assert found is not None
+        assert found.schema == A_B
         places = await registry.places(TOPIC)
         assert await world.existing_ledgers() == {place.ledger_id for place in places}
         second.close()
