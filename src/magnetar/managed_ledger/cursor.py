@@ -11,7 +11,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from magnetar.errors import BadVersion, LedgerFenced, MagnetarError, OwnerClosed, PersistenceFailed, TooManyRequests
+from magnetar.errors import (
+    BadVersion,
+    LedgerFenced,
+    MagnetarError,
+    OwnerClosed,
+    PersistenceFailed,
+    ServiceNotReady,
+    TooManyRequests,
+)
 from magnetar.ids import Position
 from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.managed_ledger.cursor_state import CursorState, words_of
@@ -205,7 +213,10 @@ class Cursor:
     # --- saving -------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Save the present state now; returns when it is durable. Nothing happens for a cursor that is not durable."""
+        """Save the present state now; returns when it is durable. Nothing happens for a cursor that is not durable.
+
+        ServiceNotReady when it was closed before.
+        """
         async with self._saving:
             await self._save()
 
@@ -262,8 +273,10 @@ class Cursor:
 
     async def _save(self) -> None:
         store = self._store
-        if store is None or self.is_saved or self._is_closed:
+        if store is None or self.is_saved:
             return
+        if self._is_closed:
+            raise ServiceNotReady(f"Cursor {self.name} of {self._log.name} is closed: its last changes are not saved")
         try:
             await self._in_time(store.save(self._snapshot))
         except (BadVersion, LedgerFenced) as error:
@@ -316,7 +329,7 @@ class Cursor:
         try:
             async with self._saving:
                 # If someone asked for a flush meanwhile, what came after it waits its own interval.
-                if self._loop.time() >= self._due_s():
+                if self._loop.time() >= self._due_s() and not self._is_closed:
                     await self._save()
         except MagnetarError as error:
             _log.warning("%s: cursor %s is not saved yet: %s", self._log.name, self.name, error)

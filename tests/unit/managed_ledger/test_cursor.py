@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from magnetar.errors import BadPosition, LedgerFenced, PersistenceFailed, SubscriptionNotFound
+from magnetar.errors import BadPosition, LedgerFenced, PersistenceFailed, ServiceNotReady, SubscriptionNotFound
 from magnetar.ids import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.cursor_record import CursorRecord
@@ -427,6 +427,37 @@ def test_a_cursor_whose_record_has_another_owner_is_fenced(loop_run: RunOnLoop) 
         await new.close()
         await old.die()
         world.check()
+
+    loop_run(scenario())
+
+
+@pytest.mark.parametrize("ending", ["fenced", "closed"])
+def test_a_reset_that_cannot_be_saved_any_more_says_so(loop_run: RunOnLoop, ending: str) -> None:
+    """Whoever was told that the cursor stands at a place finds it there, whoever owns the log."""
+
+    async def scenario() -> None:
+        world = World()
+        owner = world.owner()
+        ledger = await owner.open()
+        cursor = await ledger.open_cursor("sub", initial="earliest")
+        positions = await publish(owner, 5)
+        await cursor.reset(positions[3])
+        if ending == "closed":
+            await cursor.close()
+            await cursor.flush()
+        else:
+            heir = world.owner()
+            await heir.open()
+            with pytest.raises(LedgerFenced):
+                await cursor.reset(positions[2])
+            await heir.die()
+        with pytest.raises(ServiceNotReady, match="not saved"):
+            await cursor.reset(positions[1])
+        await owner.die()
+        again = world.owner()
+        found = (await again.open()).cursors["sub"]
+        assert found.read_position == positions[3]
+        await again.close()
 
     loop_run(scenario())
 
