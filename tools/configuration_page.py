@@ -39,6 +39,7 @@ TITLES = {
     "security": "Security",
     "broker": "Broker",
     "admin": "Administration over HTTP",
+    "websocket": "WebSocket",
     "proxy": "Proxy",
     "balance": "Sharing bundles among brokers",
     "managed_ledger": "Managed ledgers",

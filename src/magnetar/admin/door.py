@@ -4,8 +4,6 @@
 Carries.
 """
 
-import base64
-import binascii
 from typing import Any
 
 from fastapi import Request
@@ -16,7 +14,7 @@ from magnetar.admin.route_rules import METRICS, need_of
 from magnetar.broker.auth.authenticator import Credentials, Principal
 from magnetar.broker.auth.grants import Need, Target
 from magnetar.broker.auth.guard import Guard
-from magnetar.errors import NotAuthenticated
+from magnetar.broker.auth.http_credentials import credentials_of
 from magnetar.names import decode_name
 
 
@@ -38,29 +36,11 @@ async def let_in(request: Request) -> None:
 
 
 async def _principal(guard: Guard, request: Request) -> Principal:
-    method, data = _credentials(request)
     certificate = request.scope.get("state", {}).get("certificate")
-    if not method:
-        method = "tls" if certificate is not None and "tls" in guard.methods() else "none"
+    method, data = credentials_of(request.headers.get("authorization", ""), certificate, guard.methods())
     address = request.client.host if request.client is not None else ""
     identity = await guard.identify(method, Credentials(data, certificate, address))
     return guard.principal(identity.role, request.headers.get("x-original-principal", ""))
-
-
-def _credentials(request: Request) -> tuple[str, bytes]:
-    """The method and its data; no method without the header. Credentials that cannot be read are refused."""
-    header = request.headers.get("authorization", "")
-    if not header:
-        return "", b""
-    scheme, _, value = header.partition(" ")
-    if scheme.lower() == "bearer":
-        return "token", value.strip().encode()
-    if scheme.lower() == "basic":
-        try:
-            return "basic", base64.b64decode(value.strip(), validate=True)
-        except (binascii.Error, ValueError):
-            raise NotAuthenticated("The Authorization header cannot be read") from None
-    raise NotAuthenticated("The Authorization header should be Bearer or Basic")
 
 
 def _target(parameters: dict[str, Any]) -> Target:

@@ -8,26 +8,39 @@ import asyncio
 import logging
 import socket
 import ssl
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from magnetar.admin.bounds import App, Bounds
+from magnetar.broker.auth.authenticator import Certificate
 from magnetar.config.admin import AdminSettings
 
+WEBSOCKET_PATHS: Final = b"/ws/"
 _STOP_PATIENCE_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
 
+Upgrade: TypeAlias = Callable[
+    [str, str, Sequence[tuple[str, str]], "tuple[str, int] | None", "Certificate | None"], asyncio.Protocol
+]
+"""Takes a connection over that asks to speak WebSocket: method, target, headers, the client's address, certificate."""
+
+
 class BoundedProtocol(H11Protocol):
     """Closes a connection whose request's head does not come in time, and those beyond the limit at once."""
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, settings: AdminSettings) -> None:
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, settings: AdminSettings, upgrade: Upgrade | None
+    ) -> None:
         super().__init__(config, state, {})
         self._settings = settings
+        self._upgrade = upgrade
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -51,6 +64,28 @@ class BoundedProtocol(H11Protocol):
         self._forget_deadline()
         super().connection_lost(exc)
 
+    def _should_upgrade(self) -> bool:
+        """Whoever asks for another protocol, or elsewhere, is answered in this one."""
+        is_asked = self._get_upgrade() == b"websocket" and self.scope["raw_path"].startswith(WEBSOCKET_PATHS)
+        return is_asked and self._upgrade is not None
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        assert self._upgrade is not None
+        self._forget_deadline()
+        self.connections.discard(self)
+        successor = self._upgrade(
+            event.method.decode("ascii"),
+            event.target.decode("ascii"),
+            [(name.decode("ascii"), value.decode("latin-1")) for name, value in self.headers],
+            self.client,
+            self.app_state["certificate"],
+        )
+        self.transport.set_protocol(successor)
+        successor.connection_made(self.transport)
+        early = self.conn.trailing_data[0]
+        if early:
+            successor.data_received(early)
+
     def _is_between_requests(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
@@ -69,8 +104,9 @@ class BoundedProtocol(H11Protocol):
 
 
 class HttpServer:
-    def __init__(self, app: App, settings: AdminSettings) -> None:
+    def __init__(self, app: App, settings: AdminSettings, upgrade: Upgrade | None = None) -> None:
         self._settings = settings
+        self._upgrade = upgrade
         self._state = ServerState()
         self._config = uvicorn.Config(
             Bounds(app, settings),
@@ -110,4 +146,4 @@ class HttpServer:
             connection.transport.abort()
 
     def _new_connection(self) -> BoundedProtocol:
-        return BoundedProtocol(self._config, self._state, self._settings)
+        return BoundedProtocol(self._config, self._state, self._settings, self._upgrade)

@@ -15,6 +15,7 @@ from magnetar.admin.names_asked import DOMAIN_PATTERN, decoded_namespace, decode
 from magnetar.admin.peers import Peers
 from magnetar.admin.rates import Rates
 from magnetar.admin.records import Records
+from magnetar.admin.websockets import WebSockets
 from magnetar.broker.broker import Broker
 from magnetar.broker.ownership.usage import UsageMeter
 from magnetar.broker.policies.policies import Policies
@@ -68,6 +69,8 @@ class AdminParts:
     scrapes: "Scrapes"
     usage: UsageMeter
     peers: Peers
+    # None where it is switched off.
+    websockets: WebSockets | None = None
 
     @property
     def cluster(self) -> str:

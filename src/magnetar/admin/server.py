@@ -13,12 +13,13 @@ import errno
 import importlib
 import logging
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from magnetar.admin.records import Records
+from magnetar.admin.websockets import WebSockets
 from magnetar.broker.broker import Broker
 from magnetar.broker.policies.policies import Policies
 from magnetar.config.admin import AdminSettings
@@ -32,7 +33,7 @@ from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
-    from magnetar.admin.http import HttpServer
+    from magnetar.admin.http import HttpServer, Upgrade
     from magnetar.admin.parts import AdminParts
 
 _QUEUE: Final = 512
@@ -99,7 +100,9 @@ class AdminServer:
         metrics: Metrics,
         settings: AdminSettings,
         tasks: Tasks,
+        open_websockets: Callable[[], WebSockets] | None = None,
     ) -> None:
+        """`open_websockets` makes the WebSocket service; it is called beside the loop, because it loads much."""
         if settings.otlp_endpoint and not settings.otlp_endpoint.startswith(("http://", "https://")):
             raise BadSetting(f"admin.otlp_endpoint={settings.otlp_endpoint!r} should be http://HOST:4318 or https://…")
         self._broker = broker
@@ -109,6 +112,8 @@ class AdminServer:
         self._metrics = metrics
         self._settings = settings
         self._tasks = tasks
+        self._open_websockets = open_websockets
+        self._websockets: WebSockets | None = None
         self._http: HttpServer | None = None
         self._parts: AdminParts | None = None
         self._knocked = asyncio.Event()
@@ -130,7 +135,9 @@ class AdminServer:
             await self._http.start(listener, context)
 
     async def stop(self) -> None:
-        """Let requests that run end, for a moment; then close every connection."""
+        """Let sessions and requests that run end, for a moment; then close every connection."""
+        if self._websockets is not None:
+            await self._websockets.stop()
         if self._http is not None:
             await self._http.stop()
         if self._parts is not None:
@@ -150,10 +157,12 @@ class AdminServer:
                 self._metrics,
                 self._settings,
             )
+            if self._open_websockets is not None:
+                parts.websockets = await calls.run(self._open_websockets)
         finally:
             await calls.close()
         http: Any = importlib.import_module("magnetar.admin.http")
-        server: HttpServer = http.HttpServer(app, self._settings)
+        server: HttpServer = http.HttpServer(app, self._settings, self._upgrade(parts.websockets))
         if ports.plain is not None:
             await server.start(ports.plain)
         if ports.tls is not None and self._broker.tls is not None:
@@ -164,6 +173,14 @@ class AdminServer:
         self._tasks.start(module.export_metrics(parts), "admin: export of metrics")
         self._serving.set()
         _log.info("administration is served on %s", parts.web_url)
+
+    def _upgrade(self, websockets: WebSockets | None) -> "Upgrade | None":
+        """What takes over connections that ask to speak WebSocket; None where nobody is there to do it."""
+        self._websockets = websockets
+        if websockets is None:
+            return None
+        websockets.start()
+        return websockets.new_connection
 
     async def _knock_or_head_start(self, listeners: Sequence[socket.socket]) -> None:
         """Returns when somebody waits at one of the listeners, or the head start is over."""

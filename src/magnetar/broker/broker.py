@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from magnetar.broker.as_client import AsClient
+from magnetar.broker.auth.authenticator import Principal
 from magnetar.broker.auth.guard import Guard
 from magnetar.broker.auth.opening import open_authentication, open_tls
 from magnetar.broker.connection import Connection
@@ -202,6 +203,12 @@ class Broker:
         """A client comes in, at an address that belongs to a listener or at one that belongs to none."""
         connection = Connection(self.settings, self.publish_budget, self._open_session, self._on_connection_closed)
         connection.listener = listener
+        return connection
+
+    def new_inner_connection(self, client: str, principal: Principal | None) -> Connection:
+        """A client inside of this process comes in for one who came to another door: from there, and as this one."""
+        connection = self.new_connection()
+        connection.client, connection.principal = client, principal
         return connection
 
     def _share(self, cluster: Cluster) -> None:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from magnetar.broker.auth.authenticator import Principal
 from magnetar.broker.publish_budget import ConnectionBudget, PublishBudget
 from magnetar.broker.session.session import Session
 from magnetar.config.broker import BrokerSettings
@@ -54,6 +55,8 @@ class Connection(asyncio.Protocol):
         # The client that a load balancer speaks for, and the listener of the address where it came in; may be empty.
         self.client = ""
         self.listener = ""
+        # Who this is, where it was found out at another door of this process.
+        self.principal: Principal | None = None
         self.is_open = False
         self._session: Session
         self._transport: asyncio.Transport

@@ -9,7 +9,7 @@ Decides.
 
 from collections.abc import Collection, Iterable
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import google_crc32c
 import re2
@@ -59,6 +59,17 @@ def hash_of(names: Collection[str]) -> str:
     return int(checksum).to_bytes(4, "little").hex()
 
 
+def compile_pattern(text: str) -> Any:
+    """A pattern that takes no longer for one name than for another. BadName when it cannot be used."""
+    options = re2.Options()
+    options.max_mem = _PATTERN_BYTES_MAX
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)
+    except re2.error as error:
+        raise BadName(f"Topic pattern {text[:100]!r} cannot be used: {error}") from error
+
+
 class TopicPattern:
     """What a client's pattern matches: the whole of `tenant/namespace/topic`, for a partition that of its topic."""
 
@@ -66,13 +77,7 @@ class TopicPattern:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        options = re2.Options()
-        options.max_mem = _PATTERN_BYTES_MAX
-        options.log_errors = False
-        try:
-            self._compiled = re2.compile(_without_domain(text), options)
-        except re2.error as error:
-            raise BadName(f"Topic pattern {text[:100]!r} cannot be used: {error}") from error
+        self._compiled = compile_pattern(_without_domain(text))
 
     def matches(self, topic: TopicName) -> bool:
         base = topic.base

@@ -35,6 +35,7 @@ from magnetar.runtime.log import start_logging
 from magnetar.runtime.loop import Process, run
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.runtime.tasks import Tasks
+from magnetar.websocket.opening import opener as websocket_opener
 
 _INSTANCE: Final = "broker-instance"
 _INSTANCE_BYTES_MAX: Final = 100
@@ -79,7 +80,16 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
             )
             url = await broker.start(front=None if charge is None else front_of(charge, settings.broker))
             opened.push_async_callback(broker.stop)
-            admin = AdminServer(broker, store, broker.policies, clock, process.metrics, settings.admin, tasks)
+            admin = AdminServer(
+                broker,
+                store,
+                broker.policies,
+                clock,
+                process.metrics,
+                settings.admin,
+                tasks,
+                websocket_opener(broker, settings.websocket, clock, process.metrics),
+            )
             admin.start(ports)
             opened.push_async_callback(admin.stop)
             if charge is not None:

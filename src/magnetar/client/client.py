@@ -9,6 +9,7 @@ Assembles.
 import asyncio
 import logging
 import re
+import ssl
 from collections.abc import Sequence
 from random import Random
 from types import TracebackType
@@ -56,8 +57,10 @@ class Client:
         clock: WallClock | None = None,
         random: Random | None = None,
         connect: Connect = over_tcp,
+        tls: ssl.SSLContext | None = None,
         **settings: Unpack[ClientKeywords],
     ) -> None:
+        """`tls`: in place of the one that the settings describe."""
         self._connect = connect
         self._failover = service_url if isinstance(service_url, AutoClusterFailover) else None
         self._url = ServiceUrl.parse(service_url if isinstance(service_url, str) else service_url.primary)
@@ -65,9 +68,9 @@ class Client:
         self._settings = ClientSettings(**settings)
         self._clock = clock or SystemClock()
         self._random = random or stream(fresh_seed(), "client")
-        self._tls = None
+        self._tls = tls
         others = [ServiceUrl.parse(text) for text in (self._failover.secondary if self._failover else ())]
-        if self._settings.use_tls or any(url.uses_tls for url in (self._url, *others)):
+        if tls is None and (self._settings.use_tls or any(url.uses_tls for url in (self._url, *others))):
             self._tls = tls_context(self._settings, authentication)
         self._core: Core | None = None
         self._coordinators: Coordinators | None = None
@@ -142,9 +145,10 @@ class Client:
         """A producer, attached to its topic. Raises TopicNotFound, ProducerBusy, ProducerFenced, IncompatibleSchema,
         NotAuthorized, TimedOut, BadSetting, BadName.
         """
-        return await self._make_producer(topic, ProducerOptions(**options), schema)
+        return await self.open_producer(topic, ProducerOptions(**options), schema)
 
-    async def _make_producer(self, topic: str, options: ProducerOptions, schema: Schema[T]) -> Producer[T]:
+    async def open_producer(self, topic: str, options: ProducerOptions, schema: Schema[T]) -> Producer[T]:
+        """As create_producer, for who has the options as a whole."""
         core = self._shared()
         name = TopicName.parse(topic)
         await self._bind(schema, name)
@@ -195,16 +199,17 @@ class Client:
         """A consumer of a topic, of several, or of all topics that match a pattern. Raises ConsumerBusy and what
         create_producer raises.
         """
-        return await self._subscribe(topic, subscription_name, ConsumerOptions(**options), schema, message_listener)
+        return await self.open_consumer(topic, subscription_name, ConsumerOptions(**options), schema, message_listener)
 
-    async def _subscribe(
+    async def open_consumer(
         self,
-        topic: "str | Sequence[str] | re.Pattern[str]",
+        topic: "str | Sequence[str] | re.Pattern[str] | TopicPattern",
         subscription: str,
         options: ConsumerOptions,
         schema: Schema[T],
         listener: "Listener[T] | None" = None,
     ) -> Consumer[T]:
+        """As subscribe, for who has the options as a whole."""
         core = self._shared()
         check_subscription(subscription)
         tasks = Tasks(f"consumer {subscription}", lambda name, error: _log.error("%s ended: %s", name, error))
@@ -213,6 +218,8 @@ class Client:
         pattern: TopicPattern | None = None
         if isinstance(topic, re.Pattern):
             pattern = TopicPattern(topic, options.regex_subscription_mode)
+        elif isinstance(topic, TopicPattern):
+            pattern = topic
         else:
             names = [TopicName.parse(one) for one in ([topic] if isinstance(topic, str) else topic)]
             if not names:
@@ -233,7 +240,7 @@ class Client:
         return self._own(consumer)
 
     async def _letter_producer(self, topic: str, options: ProducerOptions) -> Producer[bytes]:
-        return await self._make_producer(topic, options, BYTES)
+        return await self.open_producer(topic, options, BYTES)
 
     # --- readers ---------------------------------------------------------------------------------
 
@@ -277,7 +284,7 @@ class Client:
             options["consumer_name"] = reader_name
         options["consumer_type"] = ConsumerType.Exclusive
         settled = ConsumerOptions(durable=False, start_message_id=start_message_id, **options)
-        return Reader(await self._subscribe(topic, subscription, settled, schema, reader_listener))
+        return Reader(await self.open_consumer(topic, subscription, settled, schema, reader_listener))
 
     @overload
     async def create_table_view(self, topic: str, subscription_name: str | None = None) -> TableView[bytes]: ...

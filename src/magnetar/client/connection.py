@@ -145,6 +145,8 @@ class Connection(asyncio.Protocol):
         flags.supports_get_partitioned_metadata_without_auto_creation = True
         if proxy_to is not None:
             connect.proxy_to_broker_url = proxy_to
+        if self._settings.original_principal:
+            connect.original_principal = self._settings.original_principal
         if self._authentication is not None:
             connect.auth_method_name = self._authentication.method
             connect.auth_data = await _given(self._authentication.credentials(), self.name)

@@ -60,6 +60,7 @@ class ProducerKeywords(TypedDict, total=False):
     encryption_key: "str | Sequence[str] | None"
     crypto_key_reader: "CryptoKeyReader | None"
     crypto_failure_action: ProducerCryptoFailureAction
+    payloads_encrypted: bool
     interceptors: "Sequence[ProducerInterceptor]"
 
 
@@ -124,3 +125,4 @@ class ClientKeywords(TypedDict, total=False):
     tls_private_key_file_path: str | None
     tls_ciphers: str | None
     client_name: str
+    original_principal: str

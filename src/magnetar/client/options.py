@@ -162,6 +162,8 @@ class ProducerOptions:
     encryption_key: "str | Sequence[str] | None" = None
     crypto_key_reader: "CryptoKeyReader | None" = None
     crypto_failure_action: ProducerCryptoFailureAction = ProducerCryptoFailureAction.FAIL
+    # The application has encrypted what it sends, and says in the metadata with which keys.
+    payloads_encrypted: bool = False
     interceptors: "Sequence[ProducerInterceptor]" = ()
 
     def __post_init__(self) -> None:

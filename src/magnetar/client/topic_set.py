@@ -10,14 +10,14 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from magnetar.client.core import Core
 from magnetar.client.lookup import Mode
 from magnetar.client.options import RegexSubscriptionMode
 from magnetar.client.partition_consumer import PartitionConsumer
 from magnetar.client.topic_watch import TopicWatch
-from magnetar.errors import MagnetarError, TopicNotFound
+from magnetar.errors import BadName, MagnetarError, TopicNotFound
 from magnetar.names import NamespaceName, TopicDomain, TopicName
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.proto import pulsar_api_pb2 as pb
@@ -33,19 +33,31 @@ _MODES: Final[dict[RegexSubscriptionMode, "Mode.ValueType"]] = {
 _log = logging.getLogger(__name__)
 
 
+class Matcher(Protocol):
+    def fullmatch(self, text: str, /) -> object | None: ...
+
+
 class TopicPattern:
     """Which topics of a namespace are meant. The pattern is matched against the name without its domain."""
 
-    def __init__(self, pattern: "str | re.Pattern[str]", mode: RegexSubscriptionMode) -> None:
+    def __init__(
+        self,
+        pattern: "str | re.Pattern[str]",
+        mode: RegexSubscriptionMode,
+        compiled: Callable[[str], Matcher] = re.compile,
+    ) -> None:
+        """`compiled`: what reads the pattern, for who must not be held up by it."""
         text = pattern if isinstance(pattern, str) else pattern.pattern
         domain, separator, rest = text.partition("://")
         parts = (rest if separator else text).split("/", 2)
         if len(parts) == 1:
             parts = ["public", "default", parts[0]]
+        if len(parts) == 2:
+            raise BadName(f"Topic pattern {text[:100]!r} should be tenant/namespace/pattern")
         self.namespace = NamespaceName(parts[0], parts[1])
         self.text = f"{domain if separator else TopicDomain.PERSISTENT}://{self.namespace}/{parts[2]}"
         self.mode = _MODES[mode]
-        self._compiled = re.compile(f"{re.escape(str(self.namespace))}/(?:{parts[2]})")
+        self._compiled = compiled(f"{re.escape(str(self.namespace))}/(?:{parts[2]})")
 
     def matches(self, topic: TopicName) -> bool:
         return self._compiled.fullmatch(str(topic.base).partition("://")[2]) is not None

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
+    """Of one client and all of its connections."""
+
     operation_timeout_seconds: float = 30.0
     connection_timeout_ms: int = 10_000
     keep_alive_interval_seconds: float = 30.0
@@ -39,3 +41,5 @@ class ClientSettings:
     tls_ciphers: str | None = None
 
     client_name: str = ""
+    # For whom a trusted service speaks, where it is not for itself.
+    original_principal: str = ""

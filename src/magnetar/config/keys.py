@@ -17,7 +17,7 @@ from magnetar.config.bookie import BookieSettings
 from magnetar.config.bookie_server import BookieServerSettings
 from magnetar.config.bookkeeper_keys import BOOKKEEPER_KEYS
 from magnetar.config.broker import BrokerSettings
-from magnetar.config.key import BROKER, STANDALONE, Key, Order
+from magnetar.config.key import BROKER, PROXY, STANDALONE, Key, Order
 from magnetar.config.ledger import ChannelSettings, LedgerSettings, PlacementSettings, RepairSettings
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.config.metadata import MetadataSettings
@@ -32,12 +32,15 @@ from magnetar.config.security import SecuritySettings
 from magnetar.config.security_keys import SECURITY_CAUTIONS, SECURITY_KEYS
 from magnetar.config.transaction_keys import TRANSACTION_KEYS
 from magnetar.config.values import Value, Whole, value_of_type
+from magnetar.config.websocket import WebSocketSettings
+from magnetar.config.websocket_keys import WEBSOCKET_KEYS
 
 OWNERS: Final[dict[str, type]] = {
     "broker": BrokerSettings,
     "security": SecuritySettings,
     "proxy": ProxySettings,
     "admin": AdminSettings,
+    "websocket": WebSocketSettings,
     "balance": BalanceSettings,
     "managed_ledger": ManagedLedgerSettings,
     "ledger": LedgerSettings,
@@ -57,7 +60,9 @@ ROLE_DEFAULTS: Final[dict[str, dict[str, str]]] = {
         "managedLedgerDefaultWriteQuorum": "2",
         "managedLedgerDefaultAckQuorum": "2",
         "brokerDeleteInactiveTopicsEnabled": "true",
+        "webSocketServiceEnabled": "false",
     },
+    PROXY: {"webSocketServiceEnabled": "false"},
 }
 
 # What a role cannot give, whatever a file written for another role says: standalone has one bookie.
@@ -107,6 +112,7 @@ _UPSTREAM_KEYS: Final = (
     *POLICY_KEYS,
     *SECURITY_KEYS,
     *ADMIN_KEYS,
+    *WEBSOCKET_KEYS,
     *BALANCE_KEYS,
     *PROXY_KEYS,
     *BOOKKEEPER_KEYS,

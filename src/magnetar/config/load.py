@@ -29,6 +29,7 @@ from magnetar.config.proxy import ProxySettings
 from magnetar.config.runtime import RuntimeSettings
 from magnetar.config.security import SecuritySettings
 from magnetar.config.values import KEEP_DEFAULT
+from magnetar.config.websocket import WebSocketSettings
 from magnetar.errors import BadSetting
 
 OUR_PREFIX: Final = "MAGNETAR_"
@@ -62,6 +63,7 @@ class Settings:
     security: SecuritySettings
     proxy: ProxySettings
     admin: AdminSettings
+    websocket: WebSocketSettings
     balance: BalanceSettings
     managed_ledger: ManagedLedgerSettings
     ledger: LedgerSettings

@@ -6,8 +6,6 @@ held, because a redirect sends it again. Never serves what is not administration
 Carries.
 """
 
-import base64
-import binascii
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -16,7 +14,8 @@ from typing import Any, Final, TypeAlias
 import httpx
 
 from magnetar.broker.auth.authenticator import Credentials
-from magnetar.errors import MagnetarError, NotAuthenticated
+from magnetar.broker.auth.http_credentials import credentials_of
+from magnetar.errors import MagnetarError
 from magnetar.proxy.proxy import Proxy
 from magnetar.runtime.metrics import Metrics
 from magnetar.wire.error_codes import codes_of
@@ -146,25 +145,10 @@ class ReverseProxy:
     async def _role(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
         assert self._proxy.authentication is not None
         certificate = scope.get("state", {}).get("certificate")
-        method, data = _credentials(headers.get(b"authorization", b""))
-        if not method:
-            method = "tls" if certificate is not None and "tls" in self._proxy.authentication.methods else "none"
+        authorization = headers.get(b"authorization", b"").decode("latin-1")
+        method, data = credentials_of(authorization, certificate, self._proxy.authentication.methods)
         address = scope["client"][0] if scope.get("client") else ""
         return (await self._proxy.authentication.identify(method, Credentials(data, certificate, address))).role
-
-
-def _credentials(header: bytes) -> tuple[str, bytes]:
-    scheme, _, value = header.partition(b" ")
-    if not header:
-        return "", b""
-    if scheme.lower() == b"bearer":
-        return "token", value.strip()
-    if scheme.lower() == b"basic":
-        try:
-            return "basic", base64.b64decode(value.strip(), validate=True)
-        except (binascii.Error, ValueError):
-            pass
-    raise NotAuthenticated("The Authorization header should be Bearer or Basic")
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:

@@ -32,6 +32,7 @@ from magnetar.runtime.metrics import Metrics
 from magnetar.standalone.doors import NO_DOORS, DoorPorts, open_doors
 from magnetar.standalone.ground import BOOKIE, open_ground
 from magnetar.standalone.local_channel import LocalBookieChannel
+from magnetar.websocket.opening import opener as websocket_opener
 
 
 class Standalone:
@@ -100,7 +101,16 @@ class Standalone:
             urls = await open_doors(opened, doors, disk, storage, store, settings, tasks)
             standalone = cls(broker, store, storage, opened.pop_all(), urls)
             if metrics is not None:
-                standalone.admin = AdminServer(broker, measured, broker.policies, clock, metrics, settings.admin, tasks)
+                standalone.admin = AdminServer(
+                    broker,
+                    measured,
+                    broker.policies,
+                    clock,
+                    metrics,
+                    settings.admin,
+                    tasks,
+                    websocket_opener(broker, settings.websocket, clock, metrics),
+                )
                 standalone._ports = ports
             return standalone
 

@@ -22,7 +22,10 @@ def on_connect(session: Session, connect: pb.CommandConnect) -> None:
     session.shows_broker_metadata = (
         session.broker.settings.expose_broker_metadata and connect.feature_flags.supports_broker_entry_metadata
     )
-    if session.broker.guard.is_authenticating:
+    if session.connection.principal is not None:
+        session.principal = session.connection.principal
+        _welcome(session)
+    elif session.broker.guard.is_authenticating:
         session.start(authenticate(session, connect, lambda: _welcome(session)), "CONNECT")
     else:
         _welcome(session)
