@@ -425,3 +425,61 @@ def test_so_many_tenants_namespaces_and_topics_and_no_more(admin: httpx.Client) 
     told(admin, "POST", "/namespaces/limit-0/n0/maxTopicsPerNamespace", 2)
     made, status = until_refused(lambda number: admin.put(f"/persistent/limit-0/n0/t{number}"))
     assert (made, status) == (2, 412)
+
+
+def _subscribe(raw: RawClient, topic: str, consumer: str, consumer_id: int) -> pb.BaseCommand:
+    request_id = raw.request_id()
+    subscribe = pb.CommandSubscribe(
+        topic=topic,
+        subscription="s",
+        subType=pb.CommandSubscribe.Shared,
+        consumer_id=consumer_id,
+        consumer_name=consumer,
+        request_id=request_id,
+        initialPosition=pb.CommandSubscribe.Earliest,
+    )
+    raw.say(Type.SUBSCRIBE, subscribe)
+    return raw.answer_to(request_id)
+
+
+def _leave(raw: RawClient, consumer_id: int) -> None:
+    request_id = raw.request_id()
+    raw.say(Type.CLOSE_CONSUMER, pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id))
+    assert raw.answer_to(request_id).type == Type.SUCCESS
+
+
+def test_a_consumer_that_subscribes_too_often_is_refused_and_no_other(
+    standalone: StandaloneProcess, admin: httpx.Client, name: str
+) -> None:
+    topic = f"persistent://public/default/{name}"
+    told(admin, "PUT", path_of(name))
+    rate = {"subscribeThrottlingRatePerConsumer": 2, "ratePeriodInSecond": 36_000}
+    told(admin, "POST", f"{path_of(name)}/subscribeRate", rate)
+    with RawClient(standalone.port) as raw:
+        for _ in range(2):
+            assert _subscribe(raw, topic, "restless", 1).type == Type.SUCCESS
+            _leave(raw, 1)
+        refused = _subscribe(raw, topic, "restless", 1)
+        assert refused.type == Type.ERROR
+        assert refused.error.error == pb.NotAllowedError
+        assert "rate" in refused.error.message
+        assert _subscribe(raw, topic, "calm", 2).type == Type.SUCCESS
+
+
+def test_the_end_of_a_terminated_topic_is_told_when_the_last_message_is_acknowledged(
+    standalone: StandaloneProcess, client: pulsar.Client, admin: httpx.Client, name: str
+) -> None:
+    topic = f"persistent://public/default/{name}"
+    publish(client, topic, 1)
+    told(admin, "POST", f"{path_of(name)}/terminate")
+    with RawClient(standalone.port) as raw:
+        assert _subscribe(raw, topic, "c", 7).type == Type.SUCCESS
+        raw.say(Type.FLOW, pb.CommandFlow(consumer_id=7, messagePermits=10))
+        got = raw.expect(Type.MESSAGE).message
+        ack = pb.CommandAck(consumer_id=7, ack_type=pb.CommandAck.Individual, message_id=[got.message_id])
+        raw.say(Type.ACK, ack)
+        assert raw.expect(Type.REACHED_END_OF_TOPIC).reachedEndOfTopic.consumer_id == 7
+        # One who comes later has nothing to wait for.
+        assert _subscribe(raw, topic, "late", 8).type == Type.SUCCESS
+        raw.say(Type.FLOW, pb.CommandFlow(consumer_id=8, messagePermits=10))
+        assert raw.expect(Type.REACHED_END_OF_TOPIC).reachedEndOfTopic.consumer_id == 8

@@ -7,7 +7,7 @@ Carries.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -74,6 +74,8 @@ class Subscription:
         # Acknowledgements that wait for the end of their transaction; None while there never was one.
         self.pending_acks: PendingAckLog | None = None
         self.opening_pending_acks = asyncio.Lock()
+        # Opens their log anew after it failed; None while there never was one.
+        self.reopen_pending_acks: Callable[[], Awaitable[PendingAckLog]] | None = None
         # The number of the topic's last durable message.
         self._stored_index: Callable[[], int] | None = None
         self._managed_ledger = managed_ledger
@@ -152,7 +154,7 @@ class Subscription:
 
     def on_flow(self, consumer: Consumer, permits: int) -> None:
         consumer.on_flow(permits)
-        self.pump.wake()
+        self.wake()
 
     # --- acknowledgements -----------------------------------------------------------------------
 
@@ -240,8 +242,9 @@ class Subscription:
             self.disconnect_consumers()
             self.pump.start_over()
             await self.pump.buckets.delete_all()
-            if self.pending_acks is not None:
-                await self.pending_acks.shorten()
+            pending_acks = await self._every_pending_ack()
+            if pending_acks is not None:
+                await pending_acks.shorten()
             await self.cursor.reset(position)
             if ack_set and self._managed_ledger.ledgers.contains(position):
                 self.cursor.ack(position, ack_set)
@@ -279,12 +282,13 @@ class Subscription:
 
     async def delete_stored(self) -> None:
         """The subscription is about to be deleted: what it stored beside its cursor goes first."""
+        pending_acks = await self._every_pending_ack()
         self._closed = True
         self.disconnect_consumers()
         self.pump.start_over()
         await self.pump.buckets.delete_all()
-        if self.pending_acks is not None:
-            await self.pending_acks.delete()
+        if pending_acks is not None:
+            await pending_acks.delete()
 
     def is_left_over(self, grace_ms: int) -> bool:
         """Whether this is a reader's, and nobody has come back to it for so long."""
@@ -343,6 +347,12 @@ class Subscription:
                     consumer.link.tell_end_of_topic(consumer)
 
     # --- private ------------------------------------------------------------------------------------
+
+    async def _every_pending_ack(self) -> PendingAckLog | None:
+        """The log, also one that has failed: what it holds would be applied when it is opened the next time."""
+        if self.pending_acks is None and self.reopen_pending_acks is not None:
+            return await self.reopen_pending_acks()
+        return self.pending_acks
 
     def _refuse_other_kinds(self, type_: SubscriptionType, key_sharing: KeySharing) -> None:
         assert self.type is not None

@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,8 @@ from magnetar.broker.session.session import Session
 from magnetar.config.broker import BrokerSettings
 from magnetar.wire import frame
 from magnetar.wire.hot import PING
+from tests.simulation.world.loop import SimLoop
+from tests.simulation.world.schedule import Policy, Schedule
 
 
 class Transport:
@@ -54,6 +57,7 @@ class Frames:
 
     def __init__(self) -> None:
         self.commands: list[bytes] = []
+        self.is_connected = True
         self.woken = 0
         self.lost = False
 
@@ -82,6 +86,11 @@ class World:
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(coroutine)
+
+
+def run_in_no_time(coroutine: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=lambda: SimLoop(Schedule(Policy.FIFO, Random(1)))) as runner:
+        runner.run(coroutine)
 
 
 def test_reading_stops_at_the_connections_mark_and_goes_on_at_half_of_it() -> None:
@@ -203,3 +212,56 @@ def test_whoever_waits_for_an_answer_learns_that_the_connection_is_gone() -> Non
         assert not await asked
 
     run(main())
+
+
+def test_a_half_open_peer_is_closed_when_it_lets_two_pings_go_by() -> None:
+    async def main() -> None:
+        connection, transport, session = World(keep_alive_interval_s=30).connect()
+        connection.data_received(frame.join(b"\x08\x13"))
+        for pings in (1, 2):
+            await asyncio.sleep(30.0)
+            assert transport.written == [PING] * pings
+            assert not transport.is_closed
+        await asyncio.sleep(30.0)
+        assert transport.is_closed
+        assert session.lost
+
+    run_in_no_time(main())
+
+
+def test_a_peer_that_answers_stays_however_little_else_it_says() -> None:
+    async def main() -> None:
+        connection, transport, _ = World(keep_alive_interval_s=30).connect()
+        for _ in range(20):
+            await asyncio.sleep(45.0)
+            connection.data_received(frame.join(b"\x08\x13"))
+        assert not transport.is_closed
+        connection.connection_lost(None)
+
+    run_in_no_time(main())
+
+
+def test_a_peer_that_is_not_read_from_is_not_held_to_be_silent() -> None:
+    async def main() -> None:
+        connection, transport, _ = World(keep_alive_interval_s=30, connection_publish_bytes_max=100).connect()
+        connection.take_publish_bytes(100)
+        await asyncio.sleep(300.0)
+        assert not transport.is_closed
+        connection.budget.give_back(100)
+        await asyncio.sleep(300.0)
+        assert transport.is_closed
+
+    run_in_no_time(main())
+
+
+def test_who_connects_and_never_says_so_is_closed_after_one_interval() -> None:
+    async def main() -> None:
+        _, transport, session = World(keep_alive_interval_s=30).connect()
+        session.is_connected = False
+        await asyncio.sleep(29.0)
+        assert not transport.is_closed
+        await asyncio.sleep(2.0)
+        assert transport.is_closed
+        assert not transport.written
+
+    run_in_no_time(main())

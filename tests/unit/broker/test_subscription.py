@@ -332,13 +332,15 @@ def test_the_end_of_a_terminated_topic_is_told_once_when_all_is_acknowledged() -
     async def main() -> None:
         world = World()
         world.publish()
-        consumer = world.join(EXCLUSIVE, permits=9)
+        consumer = world.join(SHARED, permits=9)
         world.log.is_terminated = True
         world.subscription.wake()
         assert client_of(consumer).ended == 0
         world.subscription.ack(consumer, Position(3, 0), ())
         world.subscription.wake()
         assert client_of(consumer).ended == 1
+        late = world.join(SHARED, permits=9)
+        assert [client_of(each).ended for each in (consumer, late)] == [1, 1], "who comes later has nothing to wait for"
 
     run(main())
 
