@@ -7,13 +7,14 @@ of a failed request waits for, which differs from request to request.
 Decides.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
 from magnetar.errors import BadCommand
-from magnetar.wire import frame
+from magnetar.wire import frame, varint
 from magnetar.wire.proto import pulsar_api_pb2 as api
 from magnetar.wire.required import missing
 
@@ -190,6 +191,14 @@ def wrap(command_type: Type.ValueType, message: Message) -> BaseCommand:
 def encode(command_type: Type.ValueType, message: Message) -> bytes:
     """A whole frame without body. Raises ValueError if a required field is missing, which is a bug of the caller."""
     return encode_command(wrap(command_type, message))
+
+
+def encode_parts(command_type: Type.ValueType, parts: Sequence[bytes]) -> list[bytes]:
+    """As `encode`, of a message that was serialized in parts; the frame comes in parts, too."""
+    field = BaseCommand.DESCRIPTOR.fields_by_name[COMMANDS[command_type].field].number
+    size = sum(map(len, parts))
+    start = BaseCommand(type=command_type).SerializeToString() + varint.encode(field << 3 | 2) + varint.encode(size)
+    return [frame.command_header(len(start) + size), start, *parts]
 
 
 def encode_command(command: BaseCommand) -> bytes:

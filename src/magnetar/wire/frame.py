@@ -37,6 +37,11 @@ def join(command: bytes, *body: bytes | memoryview) -> bytes:
     return b"".join((_HEADER.pack(size, len(command)), command, *body))
 
 
+def command_header(command_bytes: int) -> bytes:
+    """What stands before a command of this size, in a frame without body."""
+    return _HEADER.pack(SIZE_BYTES + command_bytes, command_bytes)
+
+
 def header(command: bytes, body_bytes: int) -> bytes:
     """All of a frame but its body, which is stored bytes of this size that the caller writes after it."""
     return _HEADER.pack(SIZE_BYTES + len(command) + body_bytes, len(command)) + command

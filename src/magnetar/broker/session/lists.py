@@ -8,11 +8,13 @@ import asyncio
 import contextlib
 
 from magnetar.broker.list_budget import ListHold
+from magnetar.broker.session.list_answer import list_parts, names_of, sliced_hash
 from magnetar.broker.session.session import Session
-from magnetar.broker.topic_list import ListChange, ListMode, TopicPattern, hash_of
+from magnetar.broker.topic_list import ListChange, ListMode, TopicPattern
 from magnetar.broker.topic_watches import matching
 from magnetar.errors import NotSupported, ServiceNotReady, TooManyRequests
 from magnetar.names import NamespaceName
+from magnetar.wire import commands
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 
@@ -34,20 +36,16 @@ async def _answer_list(
 ) -> None:
     topics = await session.broker.topics.visible_names(namespace, ListMode(request.mode))
     is_filtered = 0 < len(request.topics_pattern) <= session.broker.settings.topic_pattern_characters_max
-    names = await matching(TopicPattern(request.topics_pattern), topics) if is_filtered else list(map(str, topics))
+    names = await (matching(TopicPattern(request.topics_pattern), topics) if is_filtered else names_of(topics))
     hold.made(names)
-    topics_hash = hash_of(names)
+    topics_hash = await sliced_hash(names)
     is_changed = request.topics_hash != topics_hash
-    session.answer(
-        pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
-        pb.CommandGetTopicsOfNamespaceResponse(
-            request_id=request.request_id,
-            topics=names if is_changed else (),
-            filtered=is_filtered,
-            topics_hash=topics_hash,
-            changed=is_changed,
-        ),
+    answer = pb.CommandGetTopicsOfNamespaceResponse(
+        request_id=request.request_id, filtered=is_filtered, topics_hash=topics_hash, changed=is_changed
     )
+    parts = await list_parts(answer, names if is_changed else ())
+    frame = commands.encode_parts(pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, parts)
+    session.connection.send_all(frame, sum(map(len, frame)))
 
 
 async def watch_topic_list(session: Session, request: pb.CommandWatchTopicList) -> None:
