@@ -150,7 +150,7 @@ class PendingAckLog:
     async def shorten(self) -> None:
         """Save the cursor, write what still waits again, and let go of the records before that.
 
-        Before a seek too: what was committed must not be applied again at the new place.
+        Before a seek too: what was committed must not be applied again at the new place, whoever opens the log.
         """
         async with self._shortening:
             while self._ending:
@@ -167,12 +167,13 @@ class PendingAckLog:
                 await self._cursor.flush()
                 self.log.forget_before(self.log.ledger.next_position(through))
                 self._records -= records
-                return
-            await self.log.synced()
-            await self._cursor.flush()
-            if marks:
-                self.log.forget_before(min(marks))
-                self._records = len(marks)
+            else:
+                await self.log.synced()
+                await self._cursor.flush()
+                if marks:
+                    self.log.forget_before(min(marks))
+                    self._records = len(marks)
+            await self.log.forgotten()
 
     async def close(self) -> None:
         await self.log.close()

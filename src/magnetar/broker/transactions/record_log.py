@@ -86,6 +86,10 @@ class RecordLog:
         if last > self.cursor.mark_delete:
             self.cursor.ack_cumulative(last, properties=properties)
 
+    async def forgotten(self) -> None:
+        """Return when what was let go stays so: nobody replays it any more."""
+        await self.cursor.flush()
+
     async def close(self) -> None:
         self._fail(ServiceNotReady(f"{self.name} is closing"))
         try:

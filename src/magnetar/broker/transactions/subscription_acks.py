@@ -6,6 +6,7 @@ decides whether an acknowledgement is allowed.
 Carries.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from magnetar.broker.delayed.bucket_format import INTERNAL_PREFIX
@@ -68,6 +69,9 @@ async def open_pending_acks(
             raise ServiceNotReady(f"{topic} is closing; look it up again")
         opened.log.on_failed = lambda _error: _give_up(subscription, opened, tasks)
         subscription.pending_acks = opened
+        subscription.reopen_pending_acks = partial(
+            open_pending_acks, topic, subscription, managed_ledgers, tasks, records_max
+        )
         subscription.pump.sieve.pending = opened.acks
         return opened
 

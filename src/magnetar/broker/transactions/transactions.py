@@ -24,7 +24,6 @@ from magnetar.broker.transactions.pending_ack_log import PendingAckLog
 from magnetar.broker.transactions.subscription_acks import has_pending_acks, open_pending_acks
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.client.connection import Connection
-from magnetar.client.transaction import ASSIGN_TOPIC as ASSIGN_TOPIC
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import (
     MagnetarError,
@@ -33,7 +32,7 @@ from magnetar.errors import (
     NotSupported,
     SubscriptionNotFound,
 )
-from magnetar.names import TopicName
+from magnetar.names import ASSIGN_TOPIC, TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.commands import Type
