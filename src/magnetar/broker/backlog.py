@@ -70,15 +70,19 @@ async def delete_unused_subscriptions(topic: Topic, now_ms: int) -> list[str]:
     if policies is None or policies.subscription_expiration_minutes <= 0:
         return []
     limit_ms = policies.subscription_expiration_minutes * 60_000
-    unused = [
-        subscription.name
-        for subscription in _durable(topic)
-        if not subscription.consumers and now_ms - subscription.active_ms >= limit_ms
-    ]
-    for name in unused:
-        _log.info("%s: subscription %s is deleted, no one used it for %d minutes", topic.name, name, limit_ms // 60_000)
-        await topic.delete_subscription(name)
-    return unused
+    deleted: list[str] = []
+    for subscription in _durable(topic):
+        is_present = topic.subscriptions.get(subscription.name) is subscription
+        if is_present and not subscription.consumers and now_ms - subscription.active_ms >= limit_ms:
+            _log.info(
+                "%s: subscription %s is deleted, no one used it for %d minutes",
+                topic.name,
+                subscription.name,
+                limit_ms // 60_000,
+            )
+            await topic.delete_subscription(subscription.name)
+            deleted.append(subscription.name)
+    return deleted
 
 
 # --- leaves -----------------------------------------------------------------------------------------

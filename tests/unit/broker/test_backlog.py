@@ -10,11 +10,14 @@ import pytest
 
 from magnetar.broker.backlog import delete_unused_subscriptions, enforce_quotas, expire_messages, slowest
 from magnetar.broker.compaction.horizon import COMPACTION_CURSOR
+from magnetar.broker.consumer import Consumer
 from magnetar.broker.policies.values import BacklogQuota, QuotaAction, QuotaType, Retention
+from magnetar.broker.subscription import SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.errors import ProducersHeld, QuotaExceeded
 from magnetar.ids import EARLIEST
 from tests.unit.broker.publishers import NAME, Brokers, Client, body_of, producer_of
+from tests.unit.broker.worlds import ClientTwin
 
 Body = Callable[[Brokers, Topic], Coroutine[Any, Any, None]]
 
@@ -156,6 +159,28 @@ def test_a_subscription_that_nobody_uses_goes_with_its_cursor() -> None:
         assert await delete_unused_subscriptions(topic, now_ms + 119_999) == []
         assert await delete_unused_subscriptions(topic, now_ms + 120_000) == ["s"]
         assert "s" not in topic.managed_ledger.cursors
+
+    on_topic(body)
+
+
+@pytest.mark.feature("B-09")
+def test_a_subscription_that_is_used_again_while_others_are_deleted_stays() -> None:
+    async def body(brokers: Brokers, topic: Topic) -> None:
+        first, second, third = [await topic.open_subscription(name, initial=EARLIEST) for name in ("a", "b", "c")]
+        apply(topic, subscription_expiration_minutes=2)
+        delete = first.delete_stored
+
+        async def slow_delete() -> None:
+            second.add_consumer(Consumer(ClientTwin(), 1, "c"), SubscriptionType.SHARED)
+            await topic.delete_subscription("c")
+            await delete()
+
+        first.delete_stored = slow_delete  # type: ignore[method-assign]
+        later_ms = brokers.world.clock.now_ms() + 120_000
+        assert await delete_unused_subscriptions(topic, later_ms) == ["a"]
+        assert topic.subscriptions == {"b": second}
+        assert third.is_closed
+        second.disconnect_consumers()
 
     on_topic(body)
 
