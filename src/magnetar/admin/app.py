@@ -33,6 +33,7 @@ from magnetar.admin import (
     namespaces,
     partitions,
     permissions,
+    publishing,
     resource_groups,
     resource_quotas,
     schemas,
@@ -43,6 +44,7 @@ from magnetar.admin import (
     topic_records,
     topics,
     transactions,
+    websocket_routes,
 )
 from magnetar.admin.ages import Ages
 from magnetar.admin.answers import refusal_of, refused
@@ -102,6 +104,8 @@ ROUTERS = (
     resource_quotas.router,
     schemas.router,
     transactions.router,
+    publishing.router,
+    websocket_routes.router,
 )
 
 

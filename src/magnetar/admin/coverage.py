@@ -17,6 +17,7 @@ _SAMPLES: Final = {
     "domain": "persistent",
     "bundle": "0x00000000_0xffffffff",
     "timestamp": "1",
+    "partition": "0",
     "ledgerId": "1",
     "entryId": "1",
     "numMessages": "1",

@@ -214,6 +214,9 @@ _TABLE: Final = """
 /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate DELETE
 /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload PUT
 /admin/v2/persistent/{tenant}/{namespace}/{topic}/{subName}/dispatchRate DELETE GET POST
+/admin/v2/proxy-stats/metrics GET
+/admin/v2/proxy-stats/stats GET
+/admin/v2/proxy-stats/{domain}/{tenant}/{namespace}/{topic}/stats GET
 /admin/v2/resource-quotas GET POST
 /admin/v2/resource-quotas/{tenant}/{namespace}/{bundle} DELETE GET POST
 /admin/v2/resourcegroups GET

@@ -16,6 +16,7 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _NAMESPACE_TOPICS: Final = "/admin/v2/{domain:domain}/{tenant}/{namespace}"
 _TOPIC: Final = _NAMESPACE_TOPICS + "/{topic}"
 _SUBSCRIPTION: Final = _TOPIC + "/subscription/{subscription}"
+_PUBLISHED: Final = "/topics/{domain:domain}/{tenant}/{namespace}/{topic}"
 
 METRICS: Final = ("/metrics", "/metrics/")
 
@@ -31,6 +32,10 @@ def _writes(need: Need, *paths: str) -> Iterable[tuple[tuple[str, str], Need]]:
 ROUTE_RULES: Final[Mapping[tuple[str, str], Need]] = dict(
     (
         *_reads(Need.NOTHING, *METRICS, "/status.html", "/admin/v2/brokers/ready", "/admin/v2/brokers/version"),
+        # Who asks for a WebSocket is asked who they are when they ask rightly.
+        *_reads(Need.NOTHING, "/ws/{path:path}"),
+        *_reads(Need.LOOK_UP, "/admin/v2/proxy-stats/{domain:domain}/{tenant}/{namespace}/{topic}/stats"),
+        *_writes(Need.PRODUCE, _PUBLISHED, _PUBLISHED + "/partitions/{partition}"),
         *_reads(Need.ANY_ROLE, "/admin/v2/clusters"),
         *_reads(Need.LOOK_UP, _LOOKUP, *(f"{_TOPIC}/{word}" for word in ("partitions", "properties", "stats"))),
         *_reads(
