@@ -333,3 +333,7 @@ def _checked_text(kind: str, text: str, bytes_max: int) -> str:
 
 def _quoted(text: str) -> str:
     return repr(text) if len(text) <= 120 else f"{text[:100]!r}… ({len(text)} characters)"
+
+
+ASSIGN_TOPIC: Final = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
+"""Whoever owns one of its partitions is the transaction coordinator of that number."""

@@ -19,9 +19,8 @@ from magnetar.admin.names_asked import decoded_topic
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.whole_stats import whole_sums
 from magnetar.broker.ownership.owner import Owner
-from magnetar.broker.transactions.transactions import ASSIGN_TOPIC
 from magnetar.errors import ServiceNotReady
-from magnetar.names import PARTITION_SUFFIX, TopicName, encode_name
+from magnetar.names import ASSIGN_TOPIC, PARTITION_SUFFIX, TopicName, encode_name
 
 # It would say every request that is forwarded.
 logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -19,12 +19,12 @@ from magnetar.broker.transactions.coordinator import Coordinator
 from magnetar.broker.transactions.coordinator_state import Transaction
 from magnetar.broker.transactions.pending_ack_log import PendingAckLog
 from magnetar.broker.transactions.pending_acks import WHOLE
-from magnetar.broker.transactions.transactions import ASSIGN_TOPIC, Transactions
+from magnetar.broker.transactions.transactions import Transactions
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.errors import MagnetarError, NoTransactionCoordinator, TransactionNotFound
 from magnetar.ids import EARLIEST, Position
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
-from magnetar.names import TopicName
+from magnetar.names import ASSIGN_TOPIC, TopicName
 
 _ROOT: Final = "/admin/v3/transactions"
 _TOPIC: Final = "/{tenant}/{namespace}/{topic}"

@@ -11,6 +11,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from magnetar.broker.as_client import AsClient
 from magnetar.broker.auth.authenticator import Principal
@@ -22,7 +23,6 @@ from magnetar.broker.doors import Doors, ServiceUrls
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.ownership.bundle_ranges import BundleRanges
 from magnetar.broker.ownership.bundles import Bundle
-from magnetar.broker.ownership.cluster import Cluster, Clustering
 from magnetar.broker.ownership.owner import Located, Owner, parse_listeners
 from magnetar.broker.ownership.ownership import Ownership, SoleOwnership
 from magnetar.broker.ownership.splitting import TopicPlace
@@ -50,6 +50,9 @@ from magnetar.runtime.clock import WallClock
 from magnetar.runtime.server_tls import watch_files
 from magnetar.runtime.tasks import Tasks
 
+if TYPE_CHECKING:
+    from magnetar.broker.ownership.cluster import Cluster, Clustering
+
 # Topics of one bundle that close at the same time.
 _CLOSED_AT_ONCE = 64
 
@@ -58,6 +61,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class LookupCounts:
+    """How look-ups ended, and how long they took."""
+
     timed: Timed
     answers: int = 0
     redirects: int = 0
@@ -72,7 +77,7 @@ class Broker:
         clock: WallClock,
         on_crash: Callable[[str, BaseException], None],
         security: SecuritySettings | None = None,
-        clustering: Clustering | None = None,
+        clustering: "Clustering | None" = None,
     ) -> None:
         security = security or SecuritySettings()
         self.settings = settings
@@ -99,9 +104,7 @@ class Broker:
         self.transactions = Transactions(self.topics, self.namespaces, settings, clock, on_crash)
         self.topics.on_deleted = lambda name: self.schemas.delete(name, force=True)
         if clustering is not None:
-            self.cluster = Cluster(
-                clustering, settings.cluster_name, store, self.bundles, clock, on_crash, self.topic_places
-            )
+            self.cluster = self._in_cluster(clustering)
             self._share(self.cluster)
         # How to end the process in order, for whoever may ask for it; None inside of somebody else's.
         self.stop_process: Callable[[str], None] | None = None
@@ -211,7 +214,14 @@ class Broker:
         connection.client, connection.principal = client, principal
         return connection
 
-    def _share(self, cluster: Cluster) -> None:
+    def _in_cluster(self, clustering: "Clustering") -> "Cluster":
+        """What only brokers among others need is imported by those alone."""
+        from magnetar.broker.ownership.cluster import Cluster
+
+        name = self.settings.cluster_name
+        return Cluster(clustering, name, self._store, self.bundles, self.clock, self._on_crash, self.topic_places)
+
+    def _share(self, cluster: "Cluster") -> None:
         """Serve only what the cluster's ownership says, and close what leaves."""
         self.ownership = cluster.ownership
         cluster.ownership.close_topics = self._close_topics

@@ -5,6 +5,7 @@ Typer alone costs as much as a whole `magnetar admin topics list`, and neither t
 Assembles.
 """
 
+import gc
 import sys
 from importlib import import_module
 from typing import Final
@@ -30,6 +31,7 @@ _ROLES: Final = ("standalone", "broker", "bookie", "autorecovery", "proxy")
 
 def main() -> None:
     if len(sys.argv) > 1 and sys.argv[1] in _ROLES:
+        gc.disable()  # what is imported stays; the process's collector goes on when it runs
         from magnetar.cli.role_commands import run_role
 
         sys.exit(run_role(sys.argv[1], sys.argv[2:]))

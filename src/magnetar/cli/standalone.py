@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 from magnetar.bookie.rocks_index import RocksLedgerIndex
 from magnetar.cli.exposure import check_exposure
 from magnetar.cli.machine import describe_memory
-from magnetar.cli.role import RoleFlags
-from magnetar.cli.workers import WorkerFlags, run_standalone_workers
 from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
 from magnetar.errors import BadSetting, CannotStart, DataDirectoryInUse, DiskFull
 from magnetar.runtime.blocking_calls import BlockingCalls
@@ -25,7 +23,7 @@ from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.log import start_logging
 from magnetar.runtime.loop import Process, run
 from magnetar.runtime.real_disk import RealDisk
-from magnetar.standalone.doors import DoorPorts
+from magnetar.standalone.door_ports import DoorPorts
 from magnetar.standalone.standalone import Standalone
 
 INDEX_THREADS: Final = 2
@@ -106,6 +104,9 @@ def run_standalone(flags: StandaloneFlags) -> int:
 
 
 def _run_workers(flags: StandaloneFlags, count: int) -> int:
+    from magnetar.cli.role import RoleFlags
+    from magnetar.cli.workers import WorkerFlags, run_standalone_workers
+
     _prepare_directory(Path(flags.data_dir), flags.wipe)
     try:
         return run_standalone_workers(

@@ -31,7 +31,8 @@ from magnetar.runtime.log import start_logging
 from magnetar.runtime.loop import Process, run
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.runtime.tasks import Tasks
-from magnetar.standalone.doors import DoorPorts, open_doors
+from magnetar.standalone.door_ports import DoorPorts
+from magnetar.standalone.doors import open_doors
 from magnetar.standalone.ground import open_ground
 
 PORTS_FILE: Final = "workers.json"
@@ -43,6 +44,8 @@ _WORKERS_SHARE: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class WorkerFlags:
+    """How many workers there are, and where they listen."""
+
     count: int
     # The first of the workers' own ports; None: free ones, the same at each start.
     first_port: int | None = None

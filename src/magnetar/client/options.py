@@ -90,6 +90,8 @@ class ConsumerCryptoFailureAction(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeySharedPolicy:
+    """How the consumers of a Key_Shared subscription divide the keys."""
+
     mode: KeySharedMode = KeySharedMode.AutoSplit
     allow_out_of_order_delivery: bool = False
     sticky_ranges: tuple[tuple[int, int], ...] = ()
@@ -133,6 +135,8 @@ class BatchReceivePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
+    """What `create_producer` takes."""
+
     producer_name: str | None = None
     initial_sequence_id: int | None = None
     send_timeout_millis: int = 30_000
@@ -187,6 +191,8 @@ class ProducerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
+    """What `subscribe` takes."""
+
     consumer_type: ConsumerType = ConsumerType.Exclusive
     consumer_name: str | None = None
     receiver_queue_size: int = 1_000

@@ -42,6 +42,8 @@ class SchemaType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaInfo:
+    """One version of one schema."""
+
     type: SchemaType
     name: str = ""
     definition: bytes = b""

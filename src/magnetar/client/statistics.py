@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ProducerStatistics:
+    """Counted from the producer's creation on."""
+
     sent: int = 0
     sent_bytes: int = 0
     failed: int = 0
@@ -38,6 +40,8 @@ class ProducerStatistics:
 
 @dataclass(slots=True)
 class ConsumerStatistics:
+    """Counted from the consumer's creation on."""
+
     received: int = 0
     received_bytes: int = 0
     acknowledged: int = 0

@@ -19,11 +19,10 @@ from magnetar.client.core import Core
 from magnetar.client.receipt import Receipt
 from magnetar.errors import BadTransactionStatus, MagnetarError, NoTransactionCoordinator
 from magnetar.ids import MessageId
-from magnetar.names import TopicName
+from magnetar.names import ASSIGN_TOPIC, TopicName
 from magnetar.wire.commands import Type
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
-ASSIGN_TOPIC: Final = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 DEFAULT_TIMEOUT_MS: Final = 60_000
 
 _log = logging.getLogger(__name__)

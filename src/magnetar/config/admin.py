@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AdminSettings:
+    """Bounds of requests and answers, and how often figures are taken."""
+
     request_bytes_max: int = 1024 * 1024
     # Request line and headers together.
     head_bytes_max: int = 64 * 1024

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
+    """How bundles are placed, moved and split."""
+
     # Bundles of the namespaces that a new cluster starts with.
     namespace_bundles: int = 4
     # The leader says where a bundle goes; otherwise each broker decides by what it knows.

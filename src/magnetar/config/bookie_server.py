@@ -11,6 +11,8 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BookieServerSettings:
+    """Ports and bounds of a bookie that others connect to."""
+
     bind_address: str = "127.0.0.1"
     # Host that clients are sent to; empty: the address that is bound.
     advertised_address: str = ""

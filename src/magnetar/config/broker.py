@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
+    """Defaults are Pulsar's, except that everything is served on loopback."""
+
     cluster_name: str = "standalone"
     bind_address: str = "127.0.0.1"
     advertised_address: str = "127.0.0.1"

@@ -39,6 +39,8 @@ class LedgerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PlacementSettings:
+    """Which bookies may hold copies of one entry."""
+
     rack_aware: bool = True
     region_aware: bool = False
     # Racks that one write quorum must span, where the topology has so many.

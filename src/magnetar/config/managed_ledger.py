@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ManagedLedgerSettings:
+    """Of every topic that has no policy of its own."""
+
     ensemble_size: int = 1
     write_quorum: int = 1
     ack_quorum: int = 1

@@ -14,6 +14,8 @@ FORMAT_LEVEL_NEWEST: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class MetadataSettings:
+    """Stores read those that are meant for them."""
+
     # Where the cluster's own facts live, and those shared between clusters (empty: in the same store).
     url: str = "embedded:data/metadata"
     configuration_url: str = ""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
+    """How a proxy reaches brokers, and as whom."""
+
     # Where brokers are, when no metadata store says it.
     broker_url: str = ""
     broker_url_tls: str = ""

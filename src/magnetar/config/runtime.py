@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSettings:
+    """Of the process, whatever runs in it."""
+
     # uvloop or asyncio.
     event_loop: str = "uvloop"
     # How long a thread may hold the interpreter while others wait; the default of 5 ms alone ruins high percentiles.

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
+    """By default nobody is asked who they are, and nothing is encrypted."""
+
     # Refuses to start where a broker would listen to a network and ask nobody who they are.
     production: bool = False
     authentication_enabled: bool = False

@@ -31,6 +31,8 @@ class LedgerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
+    """One ledger as it stands in the store at one version."""
+
     ledger_id: int
     quorum: Quorum
     segments: Segments

@@ -2,7 +2,8 @@
 """What CPython does to latency: garbage collection by our own policy, and the measurement of loop lag and pauses.
 
 Owns the collector's settings of the process and a timer on the loop. The interpreter still collects young objects by
-itself, in small steps; full collections are ours alone. Never touches application state.
+itself, in small steps; full collections are ours alone, and the first one waits until the process has nothing better to
+do. Never touches application state.
 Carries.
 """
 
@@ -53,17 +54,20 @@ class Collector:
         self._pause_started_s = 0.0
         self._old_thresholds = gc.get_threshold()
         self._policy: CollectionPolicy | None = None
+        self._is_settled = True
         self._cpu_s = time.process_time()
         gc.set_threshold(*YOUNG_THRESHOLDS)
+        gc.enable()  # off while a server was imported
         gc.callbacks.append(self._on_collection)
         self._due_s = self._loop.time() + self._interval_s
         self._timer = self._loop.call_at(self._due_s, self._on_tick)
 
     def settle(self) -> None:
-        """All that lives now lives for long: leave it out of every later collection."""
-        gc.collect()
+        """All that lives now lives for long: leave it out of later collections, and its garbage until the first one."""
         gc.freeze()
-        self._policy = CollectionPolicy(self._settings, self._loop.time(), resident_bytes())
+        long_ago_s = self._loop.time() - self._settings.collect_interval_ms / 1000
+        self._policy = CollectionPolicy(self._settings, long_ago_s, resident_bytes())
+        self._is_settled = False
 
     def close(self) -> None:
         self._timer.cancel()
@@ -79,11 +83,20 @@ class Collector:
         cpu_share = (cpu_s - self._cpu_s) / elapsed_s if elapsed_s > 0 else 1.0
         self._cpu_s = cpu_s
         if self._policy is not None and self._policy.is_due(now_s, cpu_share, resident_bytes()):
-            gc.collect()
+            self._collect()
             self._policy.on_collected(self._loop.time(), resident_bytes())
         # Counted from now: after a long stall one late tick is one observation, not a burst.
         self._due_s = self._loop.time() + self._interval_s
         self._timer = self._loop.call_at(self._due_s, self._on_tick)
+
+    def _collect(self) -> None:
+        """The first time with all that the start left behind; what lives then is left out from then on."""
+        if not self._is_settled:
+            gc.unfreeze()
+        gc.collect()
+        if not self._is_settled:
+            gc.freeze()
+            self._is_settled = True
 
     def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
         if phase == "start":

@@ -7,7 +7,7 @@ Assembles.
 
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from magnetar.bookie.registration import Listing
 from magnetar.bookie.server import BookieServer, take_port
@@ -18,19 +18,10 @@ from magnetar.metadata.embedded import EmbeddedStore
 from magnetar.metadata.remote_server import MetadataServer
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.tasks import Tasks
+from magnetar.standalone.door_ports import DoorPorts
 from magnetar.wire.bookkeeper.registry import BOOKIE_ENDPOINT, BOOKIE_PROTOCOL, Endpoint, encode_listing
 
 LOOPBACK: Final = "127.0.0.1"
-
-
-class DoorPorts(NamedTuple):
-    """Ports that were asked for; 0 picks a free one, None is a closed door."""
-
-    bookie: int | None = None
-    metadata: int | None = None
-
-
-NO_DOORS: Final = DoorPorts()
 
 
 async def open_doors(

@@ -29,8 +29,8 @@ from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.metrics import Metrics
-from magnetar.standalone.doors import NO_DOORS, DoorPorts, open_doors
-from magnetar.standalone.ground import BOOKIE, open_ground
+from magnetar.standalone.door_ports import NO_DOORS, DoorPorts
+from magnetar.standalone.ground import BOOKIE, Ground, open_ground
 from magnetar.standalone.local_channel import LocalBookieChannel
 from magnetar.websocket.opening import opener as websocket_opener
 
@@ -98,7 +98,7 @@ class Standalone:
             broker = Broker(
                 settings.broker, measured, managed_ledgers, clock, lambda _, error: on_failed(error), settings.security
             )
-            urls = await open_doors(opened, doors, disk, storage, store, settings, tasks)
+            urls = {} if doors == NO_DOORS else await _open_doors(opened, doors, disk, ground, settings)
             standalone = cls(broker, store, storage, opened.pop_all(), urls)
             if metrics is not None:
                 standalone.admin = AdminServer(
@@ -132,6 +132,15 @@ class Standalone:
     async def stop(self) -> None:
         """Clients first, then everything that they wait for, down to the disk."""
         await self._closing.aclose()
+
+
+async def _open_doors(
+    opened: AsyncExitStack, ports: DoorPorts, disk: Disk, ground: Ground, settings: Settings
+) -> dict[str, str]:
+    """Most standalones have none: a bookie's and a metadata server's protocols are imported by those that do."""
+    from magnetar.standalone.doors import open_doors
+
+    return await open_doors(opened, ports, disk, ground.storage, ground.store, settings, ground.tasks)
 
 
 class _NoServer:

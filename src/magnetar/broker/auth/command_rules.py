@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from magnetar.broker.auth.grants import Need, Target
-from magnetar.client.transaction import ASSIGN_TOPIC
-from magnetar.names import NamespaceName, TopicName
+from magnetar.names import ASSIGN_TOPIC, NamespaceName, TopicName
 from magnetar.wire.proto.pulsar_api_pb2 import BaseCommand as Type
 
 Question: TypeAlias = tuple[Need, Target]

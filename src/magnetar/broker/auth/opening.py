@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From settings to authentication: which methods there are, and the keys and users that they need.
 
-Whatever an operator wrote and we cannot use stops the start: a door is never left open by mistake.
+Whatever an operator wrote and we cannot use stops the start: a door is never left open by mistake. The libraries that a
+method needs are imported with it, and not by brokers that ask nobody.
 Assembles.
 """
 
@@ -14,14 +15,7 @@ from urllib.parse import unquote
 
 from magnetar.broker.auth.authentication import Authentication
 from magnetar.broker.auth.authenticator import Authenticator
-from magnetar.broker.auth.basic import BasicAuthenticator
 from magnetar.broker.auth.certificate import CertificateAuthenticator
-from magnetar.broker.auth.htpasswd import parse_users
-from magnetar.broker.auth.issuer_keys import IssuerKeys
-from magnetar.broker.auth.open_id import OpenIdAuthenticator
-from magnetar.broker.auth.revocation import RevokedTokens
-from magnetar.broker.auth.token import TokenAuthenticator
-from magnetar.broker.auth.token_key import TokenKey, public_key, secret_key
 from magnetar.config.security import SecuritySettings
 from magnetar.errors import BadSetting, CannotStart
 from magnetar.runtime.clock import WallClock
@@ -110,13 +104,18 @@ def _method(name: str) -> str:
 
 
 def _authenticator(name: str, settings: SecuritySettings, upkeep: list[Upkeep]) -> Authenticator:
-    if name in (TokenAuthenticator.method, "openid"):
-        return _of_tokens(name, settings, upkeep)
+    if name in ("token", "openid"):
+        from magnetar.broker.auth.token_opening import of_tokens
+
+        return of_tokens(name, settings, upkeep)
     if ":" in name:
         return _plugged_in(name, settings)
-    if name == BasicAuthenticator.method:
+    if name == "basic":
         if not settings.basic_users:
             raise BadSetting("Basic authentication needs basicAuthConf: a file that htpasswd made")
+        from magnetar.broker.auth.basic import BasicAuthenticator
+        from magnetar.broker.auth.htpasswd import parse_users
+
         try:
             return BasicAuthenticator(parse_users(read_source(settings.basic_users, "basicAuthConf").decode()))
         except UnicodeDecodeError:
@@ -133,43 +132,6 @@ def _authenticator(name: str, settings: SecuritySettings, upkeep: list[Upkeep]) 
     )
 
 
-def _of_tokens(name: str, settings: SecuritySettings, upkeep: list[Upkeep]) -> Authenticator:
-    revoked = RevokedTokens(settings.token_revoked_file)
-    if settings.token_revoked_file:
-        upkeep.append(lambda: revoked.watch(settings.token_revoked_check_s))
-    if name == TokenAuthenticator.method:
-        return TokenAuthenticator(
-            _token_keys(settings),
-            role_claim=settings.token_role_claim,
-            audience_claim=settings.token_audience_claim,
-            audience=settings.token_audience,
-            skew_ms=settings.token_skew_s * 1000,
-            revoked=revoked,
-        )
-    if not settings.openid_issuers or not settings.openid_audiences:
-        raise BadSetting("Authentication by OpenID needs openIDAllowedTokenIssuers and openIDAllowedAudiences")
-    authenticator = OpenIdAuthenticator(
-        settings.openid_issuers,
-        settings.openid_audiences,
-        role_claim=settings.openid_role_claim,
-        skew_ms=settings.openid_skew_s * 1000,
-        revoked=revoked,
-    )
-    keys = IssuerKeys(authenticator, _issuer_sources(settings), settings.openid_trust_file, settings.openid_refresh_s)
-    upkeep.append(keys.watch)
-    return authenticator
-
-
-def _issuer_sources(settings: SecuritySettings) -> dict[str, str]:
-    sources = {}
-    for text in settings.openid_keys:
-        issuer, equals, source = text.partition("=")
-        if not equals or issuer not in settings.openid_issuers or not source:
-            raise BadSetting("security.openid_keys should be ISSUER=FILE or ISSUER=https://…, of an allowed issuer")
-        sources[issuer] = source
-    return sources
-
-
 def _plugged_in(name: str, settings: SecuritySettings) -> Authenticator:
     """An authenticator of the operator's own, made with the settings."""
     module, _, class_name = name.partition(":")
@@ -180,22 +142,3 @@ def _plugged_in(name: str, settings: SecuritySettings) -> Authenticator:
     if not isinstance(getattr(made, "method", None), str) or not callable(getattr(made, "check", None)):
         raise CannotStart(f"The authentication provider {name[:200]} has no method's name, or no check")
     return made
-
-
-def _token_keys(settings: SecuritySettings) -> list[TokenKey]:
-    keys = []
-    if settings.token_secret_key:
-        keys.append(secret_key(read_source(settings.token_secret_key, "tokenSecretKey")))
-    if settings.token_public_key:
-        keys.append(public_key(read_source(settings.token_public_key, "tokenPublicKey")))
-    for text in settings.token_more_keys:
-        kind, colon, source = text.partition(":")
-        if not colon or kind not in ("secret", "public"):
-            raise BadSetting("security.token_more_keys should be secret:FILE or public:FILE")
-        make = secret_key if kind == "secret" else public_key
-        keys.append(make(read_small_file(source.removeprefix("//"), FILE_BYTES_MAX)))
-    if not keys:
-        raise BadSetting("Authentication by token needs tokenSecretKey or tokenPublicKey")
-    if bool(settings.token_audience_claim) != bool(settings.token_audience):
-        raise BadSetting("tokenAudienceClaim and tokenAudience go together: give both or none")
-    return keys

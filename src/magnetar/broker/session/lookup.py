@@ -5,8 +5,7 @@ Carries.
 """
 
 from magnetar.broker.session.session import Session
-from magnetar.broker.transactions.transactions import ASSIGN_TOPIC
-from magnetar.names import TopicName
+from magnetar.names import ASSIGN_TOPIC, TopicName
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 

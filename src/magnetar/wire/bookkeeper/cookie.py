@@ -23,6 +23,8 @@ LAYOUT_VERSION_MIN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
+    """A bookie and its directories."""
+
     bookie_id: str
     journal_directories: tuple[str, ...]
     ledger_directories: tuple[str, ...]
