@@ -53,7 +53,7 @@ def test_a_path_of_nobody_is_404(http: httpx.Client) -> None:
 
 def test_most_of_administration_is_served() -> None:
     """The number may only rise."""
-    assert sum(is_served for _, _, is_served in served_paths(all_routes())) >= 300
+    assert sum(is_served for _, _, is_served in served_paths(all_routes())) >= 381
     assert len(known_paths()) > 450
 
 
@@ -112,6 +112,12 @@ def test_the_records_of_a_topic_are_shown(http: httpx.Client) -> None:
     assert http.get("/admin/v2/persistent/public/default/nowhere/internal-info").status_code == 404
     for word in ("destinations", "topics"):
         assert "public/default" in http.get(f"/admin/v2/broker-stats/{word}").json()
+    operations = http.get("/admin/v2/broker-stats/bookieops").json()["public/default"]
+    names = {
+        f"{ledger}Ledger{word}Op" for ledger in ("data", "cursor") for word in ("Open", "Close", "Create", "Delete")
+    }
+    assert set(operations["persistent://public/default/written-down"]) == names
+    assert http.get("/admin/v2/broker-stats/broker-resource-availability/public/default").status_code == 409
     by_namespace = http.get("/admin/v2/broker-stats/metrics").json()[1:]
     assert [each["dimensions"]["namespace"] for each in by_namespace] == ["public/default"]
 

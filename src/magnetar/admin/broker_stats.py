@@ -12,7 +12,7 @@ from fastapi import APIRouter, Response
 from starlette.responses import StreamingResponse
 
 import magnetar
-from magnetar.admin.answers import answered
+from magnetar.admin.answers import AdminRefused, answered
 from magnetar.admin.bundle_routes import ranges_of
 from magnetar.admin.bundles import bundle_of
 from magnetar.admin.metric_tables import TOPIC_ROWS, Looks
@@ -26,6 +26,7 @@ from magnetar.admin.whole_stats import CLIENTS_PER_SLICE, whole_stats
 from magnetar.broker.ownership.load_data import encode_load
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.topic import Topic
+from magnetar.managed_ledger.pending_operations import Operation
 
 router = APIRouter(prefix="/admin/v2/broker-stats", tags=["broker statistics"])
 
@@ -99,6 +100,26 @@ async def metrics(parts: Parts) -> Response:
         values = {f"brk_{row.name.removeprefix('pulsar_')}": sums.of(row.name) for row in TOPIC_ROWS}
         answer.append({"metrics": {**values, "brk_no_of_topics": sums.topics}, "dimensions": {"namespace": namespace}})
     return answered(answer)
+
+
+@router.get("/bookieops")
+async def bookie_operations(parts: Parts) -> Response:
+    """Operations on whole ledgers that are waited for, by namespace and topic, under Pulsar's names."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    async for topic in sliced(parts.broker.topics.loaded(), _NAMES_PER_SLICE):
+        pending = topic.managed_ledger.pending_operations
+        found.setdefault(str(topic.name.namespace), {})[str(topic.name)] = {
+            f"{ledger}Ledger{each.value}Op": pending.count(each, of_cursor=ledger == "cursor")
+            for ledger in ("data", "cursor")
+            for each in Operation
+        }
+    return answered(found)
+
+
+@router.get("/broker-resource-availability/{tenant}/{namespace}")
+async def resource_availability(tenant: str, namespace: str) -> Response:
+    """Pulsar's answer wherever the load manager is not its oldest one, which alone counts in these units."""
+    raise AdminRefused(409, "Load is not counted in units of resources here; broker-stats/load-report says what is")
 
 
 @router.get("/load-report")

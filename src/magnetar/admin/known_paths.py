@@ -323,8 +323,6 @@ _FEATURES: Final = (
     ("/admin/v3/packages", "Packages"),
     ("/admin/v3/transactions", "Transactions over HTTP"),
     ("/admin/v2/resource-quotas", "Resource quotas of bundles"),
-    ("/admin/v2/broker-stats/broker-resource-availability", "Resource units of a broker"),
-    ("/admin/v2/broker-stats/bookieops", "Counts of ledger operations by topic"),
     ("/admin/v2/broker-stats", "The statistics of a Java virtual machine"),
     ("/topics", "Publishing over HTTP"),
 )

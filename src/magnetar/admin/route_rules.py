@@ -111,7 +111,7 @@ def need_of(method: str, path: str, policy: str = "") -> Need:
     listed = ROUTE_RULES.get((method, path))
     if listed is not None:
         return listed
-    if path.startswith(("/admin/v2/tenants", "/admin/v2/resource-quotas")):
+    if path.startswith(("/admin/v2/tenants", "/admin/v2/resource-quotas", "/admin/v2/broker-stats")):
         return Need.SUPER_USER
     if path == _NAMESPACE + "/{policy}" and method != "GET" and policy in SUPER_USER_POLICIES:
         return Need.SUPER_USER

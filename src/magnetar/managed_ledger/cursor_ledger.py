@@ -30,7 +30,7 @@ class CursorLedger:
     @staticmethod
     async def create(log: LogParts, cursor_name: str, ledger_id: int) -> "CursorLedger":
         ledger = CursorLedger(log.settings.append_timeout_ms)
-        ledger.writer = await log.create_ledger(ledger_id, ledger, {"pulsar/cursor": cursor_name.encode()})
+        ledger.writer = await log.create_ledger(ledger_id, ledger, of_cursor=cursor_name)
         return ledger
 
     @property
@@ -70,7 +70,7 @@ async def read_state(log: LogParts, ledger_id: int) -> CursorSnapshot | None:
 
     Recovery fences the old owner: no ack of it is recorded from here on.
     """
-    reader = await log.client.open(ledger_id, password=log.settings.password)
+    reader = await log.open_ledger(ledger_id, of_cursor=True)
     try:
         last = reader.last_entry
         while last >= 0:

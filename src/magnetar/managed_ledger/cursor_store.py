@@ -161,7 +161,7 @@ class CursorStore:
             if snapshot()[1] != self.saved_changes:
                 await self.save(snapshot)
             if self._ledger is not None:
-                await self._ledger.writer.close()
+                await self._log.close_ledger(self._ledger.writer, of_cursor=True)
         self._ledger = None
         await self._finish_deletions()
 
@@ -266,7 +266,7 @@ class CursorStore:
             if ledger_id in self._gone or ledger_id == self._record.ledger_id:
                 continue
             try:
-                await self._log.client.delete(ledger_id)
+                await self._log.delete_ledger(ledger_id, of_cursor=True)
             except NoSuchLedger:
                 pass
             except MagnetarError as error:

@@ -126,7 +126,7 @@ class EntryReads:
         return None
 
     async def _open(self, ledger_id: int) -> LedgerReader:
-        reader = await self._log.client.open_without_recovery(ledger_id, password=self._log.settings.password)
+        reader = await self._log.read_ledger(ledger_id)
         self.forget(ledger_id)
         self._readers[ledger_id] = reader
         while len(self._readers) > self._log.settings.open_readers_max:

@@ -216,7 +216,7 @@ class Follower:
 
     async def _has_ended(self, span: LedgerSpan) -> bool:
         """The end of a ledger that has a follower in the list and no numbers on record; False while it is open."""
-        reader = await self._log.client.open_without_recovery(span.ledger_id, password=self._log.settings.password)
+        reader = await self._log.read_ledger(span.ledger_id)
         if reader.is_closed:
             span.entries, span.size_bytes, span.closed_ms = reader.last_entry + 1, reader.length, 1
         reader.close()
@@ -226,7 +226,7 @@ class Follower:
         if self._reader is not None and self._reader.ledger_id == ledger_id:
             return self._reader
         self._close_reader()
-        self._reader = await self._log.client.open_without_recovery(ledger_id, password=self._log.settings.password)
+        self._reader = await self._log.read_ledger(ledger_id)
         return self._reader
 
     def _close_reader(self) -> None:

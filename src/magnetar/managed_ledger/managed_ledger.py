@@ -35,6 +35,7 @@ from magnetar.managed_ledger.log_end import LogEnd
 from magnetar.managed_ledger.log_record import LogRecord
 from magnetar.managed_ledger.opening import delete_log, take_over
 from magnetar.managed_ledger.parts import LogParts, PersistListener
+from magnetar.managed_ledger.pending_operations import PendingOperations
 from magnetar.managed_ledger.record_intents import refuse_own
 from magnetar.managed_ledger.side_ledgers import SideLedgers
 from magnetar.managed_ledger.trimming import Trimming
@@ -114,6 +115,11 @@ class ManagedLedger:
     @property
     def pending_entries(self) -> int:
         return self._appender.pending_entries
+
+    @property
+    def pending_operations(self) -> PendingOperations:
+        """What is done to its ledgers at this moment."""
+        return self._log.pending
 
     @property
     def is_terminated(self) -> bool:

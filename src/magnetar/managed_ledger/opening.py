@@ -59,7 +59,7 @@ async def finish_log_deletion(log: LogParts, record: LogRecord) -> None:
         await delete_stored_cursor(log, name)
     for ledger_id in record.present.deleting:
         try:
-            await log.client.delete(ledger_id)
+            await log.delete_ledger(ledger_id)
         except NoSuchLedger:
             continue
     async with record.turn:
@@ -110,7 +110,7 @@ async def _ended_spans(log: LogParts, record: LedgerRecord) -> list[LedgerSpan]:
 async def _end(log: LogParts, span: LedgerSpan) -> bool:
     """Close a ledger and take its numbers from where it ends; False when it does not exist and never held anything."""
     try:
-        reader = await log.client.open(span.ledger_id, password=log.settings.password)
+        reader = await log.open_ledger(span.ledger_id)
     except NoSuchLedger:
         if span.entries and not log.settings.skip_lost_data:
             raise

@@ -4,7 +4,7 @@
 Carries.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from magnetar.config.managed_ledger import ManagedLedgerSettings
@@ -12,11 +12,13 @@ from magnetar.errors import MagnetarError
 from magnetar.ids import Position
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.placement import Affinity, affinity_metadata
+from magnetar.ledger.reader import LedgerReader
 from magnetar.ledger.writer import LedgerWriter, WriterListener
 from magnetar.managed_ledger.catalog import Catalog
 from magnetar.managed_ledger.entry_cache import EntryCache
 from magnetar.managed_ledger.ledger_list import LedgerList
 from magnetar.managed_ledger.ledger_tail import LedgerTail
+from magnetar.managed_ledger.pending_operations import Operation, PendingOperations
 from magnetar.managed_ledger.read_budget import ReadBudget
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
@@ -61,6 +63,7 @@ class LogParts:
         "name",
         "on_fenced",
         "on_ledger_ended",
+        "pending",
         "read_budget",
         "settings",
         "tails",
@@ -77,6 +80,7 @@ class LogParts:
         self.cache = around.cache
         self.read_budget = around.read_budget
         self.ledgers = LedgerList()
+        self.pending = PendingOperations()
         # By ledger: the newest entries, of the ledger that is written and of those before it that are still cached.
         self.tails: dict[int, LedgerTail] = {}
         # Told when any record proves that another owner has taken over.
@@ -89,26 +93,47 @@ class LogParts:
         return METADATA_BYTES + DIGEST_BYTES[DigestType[self.settings.digest]]
 
     async def create_ledger(
-        self, ledger_id: int, listener: WriterListener, extra: Mapping[str, bytes] | None = None
+        self, ledger_id: int, listener: WriterListener, *, of_cursor: str | None = None
     ) -> LedgerWriter:
         """A new ledger that says in its metadata whose it is. Its id is reserved and on record before."""
         settings = self.settings
-        return await self.client.create(
-            ensemble_size=settings.ensemble_size,
-            write_quorum=settings.write_quorum,
-            ack_quorum=settings.ack_quorum,
-            digest=DigestType[settings.digest],
-            password=settings.password,
-            custom_metadata={
-                "application": b"pulsar",
-                "component": b"managed-ledger",
-                "pulsar/managed-ledger": self.name.encode(),
-                **affinity_metadata(Affinity(settings.bookie_groups, settings.bookie_groups_secondary)),
-                **(extra or {}),
-            },
-            listener=listener,
-            ledger_id=ledger_id,
-        )
+        whose = {} if of_cursor is None else {"pulsar/cursor": of_cursor.encode()}
+        with self.pending.counted(Operation.CREATE, of_cursor=of_cursor is not None):
+            return await self.client.create(
+                ensemble_size=settings.ensemble_size,
+                write_quorum=settings.write_quorum,
+                ack_quorum=settings.ack_quorum,
+                digest=DigestType[settings.digest],
+                password=settings.password,
+                custom_metadata={
+                    "application": b"pulsar",
+                    "component": b"managed-ledger",
+                    "pulsar/managed-ledger": self.name.encode(),
+                    **affinity_metadata(Affinity(settings.bookie_groups, settings.bookie_groups_secondary)),
+                    **whose,
+                },
+                listener=listener,
+                ledger_id=ledger_id,
+            )
+
+    async def open_ledger(self, ledger_id: int, *, of_cursor: bool = False) -> LedgerReader:
+        """With recovery: whoever writes it is fenced."""
+        with self.pending.counted(Operation.OPEN, of_cursor=of_cursor):
+            return await self.client.open(ledger_id, password=self.settings.password)
+
+    async def read_ledger(self, ledger_id: int) -> LedgerReader:
+        """Without recovery: whoever writes it goes on."""
+        with self.pending.counted(Operation.OPEN):
+            return await self.client.open_without_recovery(ledger_id, password=self.settings.password)
+
+    async def close_ledger(self, writer: LedgerWriter, *, of_cursor: bool = False) -> None:
+        with self.pending.counted(Operation.CLOSE, of_cursor=of_cursor):
+            await writer.close()
+
+    async def delete_ledger(self, ledger_id: int, *, of_cursor: bool = False) -> None:
+        """NoSuchLedger when there is none."""
+        with self.pending.counted(Operation.DELETE, of_cursor=of_cursor):
+            await self.client.delete(ledger_id)
 
     def existing_place(self, position: Position) -> Position:
         """A recorded mark-delete as it must be read now: its ledger may be gone, or it may be ahead of a lost tail."""

@@ -104,7 +104,7 @@ class Succession:
         assert full is not None
         assert following is not None
         try:
-            await self._insist(full.writer.close)
+            await self._insist(lambda: self._log.close_ledger(full.writer))
             self._close_span(full.span, full.writer.last_add_confirmed, full.writer.length)
             await self._insist(lambda: self._list(following))
         except BadVersion as error:
@@ -220,7 +220,7 @@ class Succession:
             await self._record.write(_listed(following_record))
 
     async def _close_listed(self, ledger: OpenLedger, *, terminated: bool = False) -> None:
-        await self._insist(ledger.writer.close)
+        await self._insist(lambda: self._log.close_ledger(ledger.writer))
         self._close_span(ledger.span, ledger.writer.last_add_confirmed, ledger.writer.length)
         end = self._appender.last_confirmed if terminated else None
 
@@ -234,7 +234,7 @@ class Succession:
 
     async def _recovered_end(self, ledger: OpenLedger) -> tuple[int, int]:
         """Fence our own ledger and learn where it ends: further than we know, if replies were lost."""
-        reader = await self._log.client.open(ledger.span.ledger_id, password=self._log.settings.password)
+        reader = await self._log.open_ledger(ledger.span.ledger_id)
         try:
             return reader.last_entry, reader.length
         finally:
@@ -249,7 +249,7 @@ class Succession:
         """A ledger that never came on record and holds nothing."""
         ledger.is_over = True
         try:
-            await self._log.client.delete(ledger.span.ledger_id)
+            await self._log.delete_ledger(ledger.span.ledger_id)
         except NoSuchLedger:
             return
         except MagnetarError as error:

@@ -62,7 +62,7 @@ class Trimming:
             if ledger_id in self._log.ledgers:
                 continue
             try:
-                await self._log.client.delete(ledger_id)
+                await self._log.delete_ledger(ledger_id)
             except NoSuchLedger:
                 pass
             except MagnetarError as error:
