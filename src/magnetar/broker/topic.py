@@ -26,6 +26,7 @@ from magnetar.broker.delayed.delay_limit import check_delay
 from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
 from magnetar.broker.dispatch_rates import DispatchRates
 from magnetar.broker.entry_lookups import EntryLookups
+from magnetar.broker.last_index import LAST_INDEX, last_index
 from magnetar.broker.own_cursors import is_subscription
 from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.broker.policies.topic_settings import topic_settings
@@ -35,7 +36,6 @@ from magnetar.broker.publish_rates import PublishRates
 from magnetar.broker.rate_limit import CallLimiter, Rate
 from magnetar.broker.send_run import ready_run
 from magnetar.broker.size_limit import check_size
-from magnetar.broker.stored_message import stored_index
 from magnetar.broker.subscription import Subscription, close_all
 from magnetar.broker.topic_producers import TopicProducers
 from magnetar.broker.transactions.topic_transactions import TopicTransactions
@@ -129,7 +129,8 @@ class Topic:
         """
         self.managed_ledger = managed_ledger
         self.compaction = TopicCompaction(str(self.name), managed_ledger, self._settings, self._tasks, self._clock)
-        self.last_index = self.stored_index = await self._stored_index()
+        self.last_index = self.stored_index = await last_index(managed_ledger)
+        managed_ledger.keep_when_trimmed(lambda: {LAST_INDEX: str(self.stored_index)})
         epoch = managed_ledger.properties.get(EPOCH_PROPERTY, "")
         self.registered.access.epoch = int(epoch) if epoch.lstrip("-").isdigit() else None
         await self.set_deduplication(deduplicate)
@@ -489,11 +490,3 @@ class Topic:
         self.subscriptions[name] = subscription
         self.dispatch_rates.apply(subscription)
         return subscription
-
-    async def _stored_index(self) -> int:
-        """The index of the last stored message, from the last entry; -1 on a topic that never had one."""
-        last = self.managed_ledger.last_confirmed
-        if last.entry_id < 0:
-            return -1
-        entries = await self.managed_ledger.read(last, entries_max=1, bytes_max=1)
-        return stored_index(entries[0]) if entries else -1

@@ -12,18 +12,21 @@ from collections.abc import Iterable, Mapping
 from magnetar.ids import Position
 from magnetar.managed_ledger.ledger_list import LedgerList, LedgerSpan
 from magnetar.managed_ledger.record_format import decode_ledger_record
-from magnetar.managed_ledger.record_intents import Intents, joined_properties, split_properties
+from magnetar.managed_ledger.record_intents import Intents, joined_properties, kept_of, split_properties
 from magnetar.wire.proto.ml_formats_pb2 import ManagedLedgerInfo
 
 
 class LedgerRecord:
-    __slots__ = ("_info", "_ledgers", "deleting", "is_deleted", "properties", "reserved", "terminated")
+    __slots__ = ("_info", "_ledgers", "deleting", "is_deleted", "kept", "properties", "reserved", "terminated")
 
     def __init__(self, data: bytes = b"") -> None:
         info = decode_ledger_record(data)
         self._info = info
         self._ledgers = {ledger.ledgerId: ledger for ledger in info.ledgerInfo}
-        self.properties, intents = split_properties({pair.key: pair.value for pair in info.properties})
+        stored = {pair.key: pair.value for pair in info.properties}
+        self.properties, intents = split_properties(stored)
+        # What the owner wants to know when the entries that told it are gone.
+        self.kept = kept_of(stored)
         self.deleting, self.is_deleted, self.reserved = intents
         self.terminated: Position | None = None
         if info.HasField("terminatedPosition"):
@@ -55,6 +58,7 @@ class LedgerRecord:
         *,
         deleting: Iterable[int] | None = None,
         properties: Mapping[str, str] | None = None,
+        kept: Mapping[str, str] | None = None,
         terminated: Position | None = None,
         is_deleted: bool = False,
     ) -> "LedgerRecord":
@@ -75,6 +79,7 @@ class LedgerRecord:
             ledger.timestamp = span.closed_ms
             following._ledgers[span.ledger_id] = ledger
         following.properties = dict(self.properties if properties is None else properties)
+        following.kept = dict(self.kept if kept is None else kept)
         following.deleting = sorted(set(self.deleting if deleting is None else deleting))
         following.terminated = self.terminated if terminated is None else terminated
         following.is_deleted = self.is_deleted or is_deleted
@@ -97,7 +102,8 @@ class LedgerRecord:
         info = ManagedLedgerInfo()
         info.CopyFrom(self._info)
         del info.properties[:]
-        for key, value in joined_properties(self.properties, Intents(self.deleting, self.is_deleted, self.reserved)):
+        intents = Intents(self.deleting, self.is_deleted, self.reserved)
+        for key, value in joined_properties(self.properties, intents, self.kept):
             info.properties.add(key=key, value=value)
         if self.terminated is not None:
             info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = self.terminated

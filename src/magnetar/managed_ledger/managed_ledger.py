@@ -286,6 +286,15 @@ class ManagedLedger:
             await self._guarded(self._record.write(self._record.present.with_properties(properties)))
 
     @property
+    def kept(self) -> dict[str, str]:
+        """What was kept of entries that are gone."""
+        return dict(self._record.present.kept)
+
+    def keep_when_trimmed(self, kept: Callable[[], Mapping[str, str]]) -> None:
+        """Ask for this whenever ledgers are let go, and keep it for the owners to come."""
+        self._trimming.keep = kept
+
+    @property
     def settings(self) -> ManagedLedgerSettings:
         return self._log.settings
 

@@ -2,7 +2,8 @@
 """What Pulsar's records of logs and cursors cannot say, kept in properties that users neither see nor set.
 
 `magnetar.reserved` is the ledger that is being made, `magnetar.deleting` are ledgers that nothing names any more and
-that must still be deleted, `magnetar.deleted` is set when the whole log or cursor is going away.
+that must still be deleted, `magnetar.deleted` is set when the whole log or cursor is going away. What a log's owner
+wants to know when the entries that told it are gone is `magnetar.kept.NAME`.
 Decides.
 """
 
@@ -15,6 +16,7 @@ _OWN_PREFIX: Final = "magnetar."
 _DELETING: Final = "magnetar.deleting"
 _DELETED: Final = "magnetar.deleted"
 _RESERVED: Final = "magnetar.reserved"
+_KEPT_PREFIX: Final = "magnetar.kept."
 
 
 class Intents(NamedTuple):
@@ -41,9 +43,17 @@ def split_properties(stored: Mapping[str, str]) -> tuple[dict[str, str], Intents
     return users, Intents(_ids_of(stored.get(_DELETING, "")), stored.get(_DELETED) == "true", reserved)
 
 
-def joined_properties(users: Mapping[str, str], intents: Intents) -> list[tuple[str, str]]:
-    """What is stored, by name: the reverse of `split_properties`."""
+def kept_of(stored: Mapping[str, str]) -> dict[str, str]:
+    """What a log's owner keeps beside its entries, by name."""
+    return {key.removeprefix(_KEPT_PREFIX): value for key, value in stored.items() if key.startswith(_KEPT_PREFIX)}
+
+
+def joined_properties(
+    users: Mapping[str, str], intents: Intents, kept: Mapping[str, str] | None = None
+) -> list[tuple[str, str]]:
+    """What is stored, by name: the reverse of `split_properties` and `kept_of`."""
     pairs = dict(users)
+    pairs.update((f"{_KEPT_PREFIX}{name}", value) for name, value in (kept or {}).items())
     if intents.deleting:
         pairs[_DELETING] = ",".join(map(str, intents.deleting))
     if intents.is_deleted:

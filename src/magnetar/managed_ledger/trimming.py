@@ -8,6 +8,7 @@ Carries.
 """
 
 import logging
+from collections.abc import Callable, Mapping
 
 from magnetar.errors import MagnetarError, NoSuchLedger
 from magnetar.managed_ledger.cursors import Cursors
@@ -19,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Trimming:
-    __slots__ = ("_cursors", "_gone", "_log", "_record")
+    __slots__ = ("_cursors", "_gone", "_log", "_record", "keep")
 
     def __init__(self, log: LogParts, record: LogRecord, cursors: Cursors) -> None:
         self._log = log
@@ -27,6 +28,8 @@ class Trimming:
         self._cursors = cursors
         # Deleted, although the record still says that they must be.
         self._gone: set[int] = set()
+        # What the owner wants to know of entries that are let go, to be written in the same record.
+        self.keep: Callable[[], Mapping[str, str]] = dict
 
     async def trim(self, *, heed_retention: bool = True) -> int:
         """Delete what no durable cursor needs and retention does not keep; returns how many ledgers left the list.
@@ -41,7 +44,9 @@ class Trimming:
                 dropped = ledgers.drop_oldest(count)
                 try:
                     deleting = [*self._still_to_delete(), *(span.ledger_id for span in dropped)]
-                    await self._record.write(self._record.present.with_list(ledgers, deleting=deleting))
+                    kept = {**self._record.present.kept, **self.keep()}
+                    following = self._record.present.with_list(ledgers, deleting=deleting, kept=kept)
+                    await self._record.write(following)
                 except BaseException:
                     ledgers.restore_oldest(dropped)
                     raise

@@ -79,6 +79,47 @@ def test_receipts_come_in_order_and_indexes_are_dense_over_owners() -> None:
     run(main())
 
 
+@pytest.mark.feature("F-ML-15")
+@pytest.mark.parametrize("ending", ["die", "stop"])
+def test_indexes_go_on_when_everything_was_consumed_and_let_go(ending: str) -> None:
+    """The last ledger is empty, those before it are gone: no entry is left that could tell."""
+
+    async def main() -> None:
+        brokers = Brokers(ledger_entries_max=4, retention_ms=0, retention_bytes=0)
+        await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        subscription = await topic.open_subscription("s", initial=EARLIEST)
+        for number in range(4):
+            send(topic, producer, number, messages=2)
+        await client.until_answers(4)
+        first = topic.managed_ledger.ledgers.first.ledger_id
+        async with asyncio.timeout(20):
+            while len(topic.managed_ledger.ledgers) < 2:  # noqa: ASYNC110 - rolling has no event
+                await asyncio.sleep(0.001)
+        subscription.skip_through(topic.managed_ledger.last_confirmed)
+        await subscription.cursor.flush()
+        await topic.managed_ledger.trim()
+        assert first not in topic.managed_ledger.ledgers
+        assert not topic.managed_ledger.entries
+        await (brokers.die() if ending == "die" else brokers.stop())
+
+        await brokers.start()
+        topic = await brokers.topic()
+        assert (topic.last_index, topic.stored_index) == (7, 7)
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        send(topic, producer, 4)
+        await client.until_answers(5)
+        assert await indexes(topic) == [8]
+        assert topic.subscriptions["s"].backlog_messages() == 1
+        await brokers.stop()
+
+    run(main())
+
+
 @pytest.mark.parametrize("entries_max", [7, 50_000])
 def test_a_run_is_stored_as_its_messages_one_by_one(entries_max: int) -> None:
     async def main() -> None:
