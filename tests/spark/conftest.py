@@ -36,6 +36,7 @@ def spark(
 ) -> "Iterator[SparkSession]":
     needs("java", "Spark needs Java 17 or newer: apt install openjdk-17-jre-headless, or set JAVA_HOME")
     from magnetar import spark as magnetar_spark
+    from tests.spark.loopback_cluster import SHORT_LIVED_JVM
 
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     # Others may join this session, as they join `magnetar sql --serve`; its JVM is the only one that tests wait for.
@@ -52,6 +53,7 @@ def spark(
         spark_sql_shuffle_partitions="2",
         spark_driver_bindAddress="127.0.0.1",
         spark_driver_memory="1g",
+        spark_driver_extraJavaOptions=SHORT_LIVED_JVM,
         # A machine that is busy with other suites is no reason to give a query up.
         spark_python_authenticate_socketTimeout="120s",
         # What an operator keeps of a query, so that a test can look for secrets in it.

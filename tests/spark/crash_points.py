@@ -60,9 +60,9 @@ def reached(point: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def resume(directory: Path, number: int = signal.SIGCONT) -> None:
+def resume(groups: list[int], number: int = signal.SIGCONT) -> None:
     """A driver that was stopped goes on, with its workers; or gets another signal."""
-    for group in json.loads((directory / STOPPED).read_text()):
+    for group in groups:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, number)
 
@@ -133,22 +133,9 @@ _around(sink_log.SinkLog, "trim", "done", "log-trimmed")
 _around(committer, "move", None, "staging-trimmed")
 _around(stream_writer.PulsarStreamWriter, "commit", "committing", "committed")
 
-DRIVER_POINTS = (
-    "offsets-asked",
-    "offsets-known",
-    "planned",
-    "reading",
-    "staging",
-    "staged",
-    "committing",
-    "log-not-open",
-    "log-open",
-    "not-decided",
-    "decided",
-    "in-the-middle",
-    "published",
-    "done",
-    "log-trimmed",
-    "staging-trimmed",
-    "committed",
-)
+DRIVER_POINTS = {
+    "source": ("offsets-asked", "offsets-known", "planned", "reading", "staging", "staged"),
+    "decision": ("committing", "log-not-open", "log-open", "not-decided", "decided", "in-the-middle"),
+    "end": ("published", "done", "log-trimmed", "staging-trimmed", "committed"),
+}
+"""The places in the order of a micro-batch, by what it does there."""

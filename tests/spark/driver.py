@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from magnetar import spark as magnetar_spark
 from tests.spark import crash_points
+from tests.spark.loopback_cluster import SHORT_LIVED_JVM
 
 LINGER_S = 300
 SUBSCRIPTION = "driver"
@@ -59,6 +60,7 @@ def main() -> None:
         spark_sql_shuffle_partitions=str(given["parts"]),
         spark_driver_bindAddress="127.0.0.1",
         spark_driver_memory="512m",
+        spark_driver_extraJavaOptions=SHORT_LIVED_JVM,
         spark_python_authenticate_socketTimeout="120s",
         **given.get("settings", {}),
     )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A topic's closed ledgers as Parquet, once each whatever ends the archiver; and history with its live tail."""
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,6 +109,14 @@ def test_closed_ledgers_once_and_history_with_its_tail(
     assert sorted(int(row.value) for row in frame.collect()) == list(range(275))
 
 
+def in_order(rows: list[dict[str, Any]]) -> str:
+    """A hash of a topic's values in the order of its messages."""
+    hashed = hashlib.sha256()
+    for row in sorted(rows, key=lambda row: (row["__partition"], row["__index"])):
+        hashed.update(b"%d:%s;" % (row["__index"], row["value"]))
+    return hashed.hexdigest()
+
+
 @pytest.mark.feature("F-SPK-10")
 @pytest.mark.parametrize("point", ["decide", "publish", "half", "forget_staged", "_hold"])
 def test_a_crash_anywhere_archives_everything_once(
@@ -132,7 +142,39 @@ def test_a_crash_anywhere_archives_everything_once(
     archive(includes_open=True)
     assert stored(path) == Counter(range(100))
     assert not (Path(path) / "_staging").exists()
-    assert read_batch({**options, "history": path}).numbers == list(range(100))
+    # The table has the topic's rows in the topic's order, and so has history with its tail.
+    columns = ["value", "__partition", "__index"]
+    table = pq.read_table(path, columns=columns, ignore_prefixes=["_magnetar", "_staging", "."]).to_pylist()
+    everything = in_order(read_batch({**options, "metadata": "all"}).rows)
+    assert in_order(table) == everything
+    assert in_order(read_batch({**options, "metadata": "all", "history": path}).rows) == everything
+
+
+@pytest.mark.feature("F-SPK-05", "F-SQL-06", "F-PLAT-12")
+def test_history_comes_from_files_while_bookies_have_none_of_it_and_the_broker_is_idle(
+    client: Client,
+    admin: httpx.Client,
+    topic: str,
+    options: dict[str, str],
+    archive: Archive,
+    path: str,
+    close_ledger: Callable[[], None],
+) -> None:
+    """The archive is where old data lies: the topic has forgotten it, and reading it costs the cluster nothing."""
+    publish(client, topic, 500)
+    close_ledger()
+    assert archive(includes_open=True) == 500
+    assert admin.delete(f"/{topic.replace('://', '/')}/truncate").is_success
+    publish(client, topic, 25, start=500)
+    with pytest.raises(MessagesMissing, match="messages 0 to"):
+        read_batch({**options, "startingOffsets": json.dumps({topic: 0})})
+    whole = {**options, "history": path, "metadata": "all"}
+    old = read_batch(whole, [pushed.LessThan(("__index",), 500)])
+    assert old.numbers == list(range(500))
+    assert (old.counts.rows, old.counts.entries) == (500, 0), "no entry came from a broker or a bookie"
+    everything = read_batch(whole)
+    assert everything.numbers == list(range(525))
+    assert everything.counts.entries == 1
 
 
 def _crash(patch: pytest.MonkeyPatch, point: str) -> None:

@@ -60,7 +60,7 @@ def ask(sql: TopicSql, text: str) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-@pytest.mark.feature("F-SQL-01")
+@pytest.mark.feature("F-SQL-01", "D-24")
 @pytest.mark.parametrize(
     "table",
     ['"shop/sales".orders', "shop.sales.orders", "`persistent://shop/sales/orders`"],

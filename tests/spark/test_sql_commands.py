@@ -43,7 +43,7 @@ def shell(spark: SparkSession, standalone: StandaloneProcess) -> Iterator[Callab
     spark.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")
 
 
-@pytest.mark.feature("F-SQL-01")
+@pytest.mark.feature("F-SQL-01", "D-24")
 def test_a_conversation(
     shell: Callable[..., _Shell],
     client: Client,
