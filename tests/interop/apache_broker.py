@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Apache's own broker, from the distribution that REFERENCE_PULSAR names, on metadata and bookies that are there."""
 
-import os
 import signal
 import subprocess
 import time
@@ -9,7 +8,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tests.interop.apache import MEMORY, START_LIMIT_S, distribution
+from tests.interop.apache import COMMAND_LIMIT_S, MEMORY, START_LIMIT_S, distribution, environment
 from tests.processes import free_port
 
 CLUSTER = "interop"
@@ -36,8 +35,8 @@ def initialize_metadata(store: str, bookies: str) -> None:
     line = [str(distribution() / "bin" / "pulsar"), "initialize-cluster-metadata", "-c", CLUSTER, "-md", store]
     line += ["-cms", store, "-uw", "http://127.0.0.1:8080", "-ub", "pulsar://127.0.0.1:6650", "-bn", "4"]
     line += ["--existing-bk-metadata-service-uri", bookies]
-    environment = {**os.environ, "PULSAR_MEM": "-Xmx256m"}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    variables = environment(PULSAR_MEM="-Xmx256m")
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
@@ -68,10 +67,10 @@ class ApacheBroker:
         """Serve; returns the service URL. One that a failed test has left running is ended first."""
         if self.is_running:
             self.kill()
-        environment = {**os.environ, "PULSAR_BROKER_CONF": str(self._configuration), "PULSAR_MEM": MEMORY}
+        variables = environment(PULSAR_BROKER_CONF=str(self._configuration), PULSAR_MEM=MEMORY)
         with self._log_path.open("ab") as log:
             line = [str(distribution() / "bin" / "pulsar"), "broker"]
-            self._process = subprocess.Popen(line, env=environment, stdout=log, stderr=log)
+            self._process = subprocess.Popen(line, env=variables, stdout=log, stderr=log)
         until = time.monotonic() + START_LIMIT_S
         while not self._serves():
             assert self._process.poll() is None, self._log_tail()
@@ -93,7 +92,7 @@ class ApacheBroker:
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
-        self._process.wait(90)
+        self._process.wait(COMMAND_LIMIT_S)
 
     def _serves(self) -> bool:
         try:

@@ -56,7 +56,6 @@ def test_apaches_client_reads_what_ours_wrote(cluster: tuple[Cluster, str, Path]
     assert f"lastEntryId={ENTRIES - 1}" in metadata
 
 
-@pytest.mark.timeout(600)
 def test_apaches_shell_asks_one_of_our_bookies(cluster: tuple[Cluster, str, Path], tmp_path: Path) -> None:
     running, address, conf = cluster
     ledger_id = written(running.metadata_url, close=True)

@@ -21,8 +21,7 @@ from tests.interop.apache_broker import CLUSTER, ApacheBroker, initialize_metada
 from tests.processes import free_port
 
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-RECEIVE_MS = 30_000
-pytestmark = pytest.mark.timeout(900)
+RECEIVE_MS = 240_000
 
 
 class Reading(Record):  # type: ignore[misc]
@@ -100,7 +99,7 @@ def pair(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 @contextmanager
 def _client(url: str) -> Iterator[pulsar.Client]:
     # Longer than the session of a broker that was killed: only then can another one have its topics.
-    client = pulsar.Client(url, operation_timeout_seconds=120, logger=QUIET)
+    client = pulsar.Client(url, operation_timeout_seconds=240, logger=QUIET)
     try:
         yield client
     finally:
