@@ -109,6 +109,27 @@ def test_what_was_refused_for_now_is_stored_when_it_comes_again() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.feature("F-PROD-26")
+def test_what_was_damaged_on_its_way_is_stored_when_it_comes_again() -> None:
+    async def main() -> None:
+        brokers = Brokers(BrokerSettings(deduplication_enabled=True))
+        await brokers.start()
+        topic = await brokers.topic()
+        session, wire = await connected(topic)
+        first, damaged, third = sends((1, 10), (2, 10), (3, 10))
+        session.on_frames([first, (damaged[0], damaged[1][:-1] + b"?"), third])
+        assert wire.kinds()[:2] == [pb.BaseCommand.SEND_ERROR, pb.BaseCommand.CLOSE_PRODUCER]
+        assert wire.sent[0].send_error.error == pb.ChecksumError
+        settled = asyncio.Event()
+        topic.answers.call_when_settled(settled.set)
+        await settled.wait()
+        assert await stored(topic) == [("p", 1)]
+        assert wire.budget.bytes_pending == 0
+        await brokers.stop()
+
+    asyncio.run(main())
+
+
 def test_what_can_never_be_stored_is_refused_and_its_producer_goes_on() -> None:
     async def main() -> None:
         brokers = Brokers(BrokerSettings(message_bytes_max=100))

@@ -19,7 +19,7 @@ from magnetar.broker.transactions.coordinator import Coordinator
 from magnetar.broker.transactions.pending_acks import Claim, claim_of
 from magnetar.broker.transactions.transactions import check_owner
 from magnetar.broker.transactions.txn_id import TxnId
-from magnetar.errors import BadCommand, MagnetarError, NotSupported
+from magnetar.errors import BadCommand, ChecksumMismatch, MagnetarError, NotSupported
 from magnetar.ids import Position
 from magnetar.names import TopicName, check_subscription
 from magnetar.wire import commands
@@ -184,9 +184,16 @@ def refuse_send(session: Session, producer_id: int, sequence_id: int, size: int,
     session.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES)
     session.connection.send(commands.send_error(producer_id, sequence_id, codes_of(error).server_error, str(error)))
     opened = session.producers.get(producer_id)
-    if error.retryable and opened is not None:
+    if opened is not None and _comes_again(opened, error):
         opened.topic.remove_producer(opened.producer)
         session.disconnect_producer(opened.producer)
+
+
+def _comes_again(opened: OpenProducer, error: MagnetarError) -> bool:
+    """Whether clients send again what was refused for this reason, and it matters that it comes first."""
+    if isinstance(error, ChecksumMismatch):
+        return isinstance(opened.topic, Topic) and opened.topic.is_deduplicated
+    return error.retryable
 
 
 def is_dropped(session: Session, opened: OpenProducer, size: int) -> bool:
