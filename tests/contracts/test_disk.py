@@ -345,6 +345,56 @@ def test_roll_goes_on_in_a_new_file(on_disk: RunOnDisk) -> None:
     on_disk(scenario)
 
 
+def test_roll_goes_on_in_a_spare_over_what_is_there(on_disk: RunOnDisk) -> None:
+    async def scenario(disk: Disk) -> None:
+        await disk.make_directory("logs")
+        await disk.replace_file("logs/spare", b"o" * 9000)
+        told = Told()
+        log = await told.open(disk, "logs/0", preallocate_bytes=1 << 16)
+        log.append([b"first"], 5)
+        log.roll("logs/1", "logs/spare")
+        assert log.append([b"sec", b"ond"], 6) == 11
+        await told.reaches(11)
+        assert await disk.list("logs") == ["0", "1"]
+        # Zeros up to the end of the page, so that nothing had to be read; then what was there.
+        assert await disk.read_file("logs/1", bytes_max=1 << 17) == b"second" + bytes(4090) + b"o" * 4904
+        log.append([b"x" * 4090], 4090)
+        log.append([b"third"], 5)
+        await told.reaches(4106)
+        await log.close()
+        assert await disk.read_file("logs/1", bytes_max=1 << 17) == b"second" + b"x" * 4090 + b"third"
+
+    on_disk(scenario)
+
+
+def test_a_spare_is_outgrown(on_disk: RunOnDisk) -> None:
+    async def scenario(disk: Disk) -> None:
+        await disk.replace_file("spare", b"o" * 100)
+        told = Told()
+        log = await told.open(disk, "0", preallocate_bytes=4096)
+        log.roll("1", "spare")
+        log.append([b"x" * 9000], 9000)
+        await told.reaches(9000)
+        assert await disk.file_size("1") == 12_288
+        await log.close()
+        assert await disk.read_file("1", bytes_max=1 << 17) == b"x" * 9000
+
+    on_disk(scenario)
+
+
+def test_a_spare_that_is_gone_is_done_without(on_disk: RunOnDisk) -> None:
+    async def scenario(disk: Disk) -> None:
+        told = Told()
+        log = await told.open(disk, "0")
+        log.roll("1", "spare")
+        log.append([b"new"], 3)
+        await told.reaches(3)
+        await log.close()
+        assert await disk.read_file("1", bytes_max=99) == b"new"
+
+    on_disk(scenario)
+
+
 def test_preallocation_grows_in_steps_and_is_cut_off_at_the_end(on_disk: RunOnDisk) -> None:
     async def scenario(disk: Disk) -> None:
         told = Told()
@@ -371,6 +421,20 @@ def test_a_log_never_overwrites_a_file(on_disk: RunOnDisk) -> None:
         log.append([b"lost"], 4)
         await told.fails()
         assert told.positions == [4]
+        assert isinstance(told.errors[0], FileExistsError)
+        assert await disk.read_file("there", bytes_max=99) == b"precious"
+
+    on_disk(scenario)
+
+
+def test_a_spare_never_overwrites_a_file_either(on_disk: RunOnDisk) -> None:
+    async def scenario(disk: Disk) -> None:
+        await disk.replace_file("there", b"precious")
+        await disk.replace_file("spare", b"old")
+        told = Told()
+        log = await told.open(disk, "log")
+        log.roll("there", "spare")
+        await told.fails()
         assert isinstance(told.errors[0], FileExistsError)
         assert await disk.read_file("there", bytes_max=99) == b"precious"
 

@@ -54,6 +54,8 @@ class EntryLogWriter:
         self._logs = logs
         self._log_bytes_max = settings.entry_log_bytes_max
         self._write_bytes = settings.entry_log_write_bytes
+        self._unsynced_bytes_max = settings.entry_log_unsynced_bytes_max
+        self._unsynced_bytes = 0
         self._file: File | None = None
         self._log_id = 0
         self._seed = 0
@@ -76,9 +78,14 @@ class EntryLogWriter:
             assert self._file is not None
             buffers, entry = self._encode(entry, source, rows)
             await self._file.write(self._offset, buffers)
-            self._offset += sum(map(len, buffers))
+            written = sum(map(len, buffers))
+            self._offset += written
+            self._unsynced_bytes += written
+            if self._unsynced_bytes >= self._unsynced_bytes_max:
+                await self.sync()
 
     async def sync(self) -> None:
+        self._unsynced_bytes = 0
         if self._file is not None:
             await self._file.sync()
 

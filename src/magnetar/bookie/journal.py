@@ -8,6 +8,7 @@ Carries.
 """
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from magnetar.bookie.journal_format import (
     file_id_of,
     file_name,
 )
+from magnetar.bookie.journal_spare import JournalSpare
 from magnetar.bookie.records import LARGE_ENTRY_BYTES, journal_records
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import StorageFailed
@@ -38,6 +40,8 @@ from magnetar.wire.bookkeeper.codes import ReturnCode
 
 # A turn of the loop that appends more than this hands it over in several pieces, so that the writer starts early.
 _PIECE_BYTES: Final = 512 * 1024
+# A journal without a spare wants one when it has written this part of its size.
+_UNPREPARED_SHARE: Final = 64
 
 _log = logging.getLogger(__name__)
 _header_pack = RECORD_HEADER.pack
@@ -68,8 +72,9 @@ class Journal:
         "_answers_per_turn_max", "_base", "_batch", "_batch_bytes", "_batch_records", "_bookie",
         "_counts", "_disk", "_failure", "_file_bytes_max", "_file_id",
         "_file_position", "_groups", "_is_full", "_log", "_loop", "_offset", "_on_failed", "_on_pressure",
-        "_own", "_piece_records_max", "_queue_bytes_max", "_runs", "_seal_delay_s",
-        "_seal_timer", "_sealed_at", "_seed", "_told", "_untold", "_waiters", "directory", "synced", "syncs",
+        "_own", "_piece_records_max", "_prepared_bytes", "_queue_bytes_max", "_runs", "_seal_delay_s",
+        "_seal_timer", "_sealed_at", "_seed", "_spare", "_spare_wanted_at", "_told", "_untold", "_waiters",
+        "directory", "synced", "syncs",
     )  # fmt: skip
 
     def __init__(
@@ -94,11 +99,12 @@ class Journal:
         self._on_failed = on_failed
         self._log: SyncedLog | None = None
         self._failure: StorageFailed | None = None
+        self._spare = JournalSpare(disk, directory, settings, self._on_spare_crashed)
         # The position of the log's first byte in this journal's life.
         self._base = first.first_position
         self.synced = first.first_position
         self.syncs = 0
-        self._begin_file(first)
+        self._begin_file(first, is_prepared=False)
         self._batch: list[bytes] = []
         self._batch_bytes = 0
         self._batch_records = 0
@@ -125,6 +131,7 @@ class Journal:
             _log.warning(
                 "journal_sync is off: entries are acknowledged before they are durable, and power loss loses them"
             )
+        await journal._spare.clear()
         journal._log = await disk.open_synced_log(
             journal._path(first.file_id),
             on_synced=journal._on_synced,
@@ -245,12 +252,13 @@ class Journal:
     # --- files ------------------------------------------------------------------------------
 
     async def reclaim(self, file_id: int, backups_max: int) -> list[int]:
-        """Remove the files before this one, but for the newest few; returns the ids removed."""
+        """Remove the files before this one, but for the newest few; returns the ids removed. One may be the spare."""
         ids = [found for name in await self._disk.list(self.directory) if (found := file_id_of(name)) is not None]
         old = sorted(found for found in ids if found < file_id)
         removed = old[: max(0, len(old) - backups_max)]
         for found in removed:
-            await self._disk.remove(self._path(found))
+            if not await self._spare.offer(self._path(found)):
+                await self._disk.remove(self._path(found))
         return removed
 
     async def close(self) -> None:
@@ -264,13 +272,20 @@ class Journal:
         await self._log.close()
         self._tell_all()
         self._cancel_seal()
+        await self._spare.close()
 
     # --- leaves -----------------------------------------------------------------------------
 
     def _path(self, file_id: int) -> str:
         return f"{self.directory}/{file_name(file_id)}"
 
-    def _begin_file(self, header: FileHeader) -> None:
+    def _begin_file(self, header: FileHeader, *, is_prepared: bool) -> None:
+        spare_bytes = self._spare.bytes
+        # How much of it lies on blocks that are written already; behind them the next spare is better.
+        self._prepared_bytes = spare_bytes if is_prepared else 0
+        # Whoever writes little needs none.
+        share = 2 if is_prepared else _UNPREPARED_SHARE
+        self._spare_wanted_at = spare_bytes // share if spare_bytes else self._file_bytes_max
         self._file_id = header.file_id
         self._file_position = header.first_position
         self._seed = checksum_seed(header.file_id)
@@ -307,8 +322,11 @@ class Journal:
         own = self._own
         own.records_queued += records
         own.queue_peak.note(own.records_queued)
-        if self._offset >= self._file_bytes_max:
+        if self._offset >= self._file_bytes_max or (self._spare.is_ready and self._offset >= self._prepared_bytes):
             self._roll()
+        elif self._offset >= self._spare_wanted_at:
+            self._spare_wanted_at += self._spare.bytes
+            self._spare.prepare()
         if not self._is_full and self._log.queued_bytes() > self._queue_bytes_max:
             self._is_full = True
             self._on_pressure(True)
@@ -316,8 +334,9 @@ class Journal:
     def _roll(self) -> None:
         assert self._log is not None
         header = FileHeader(self._file_id + 1, self._file_position + self._offset, session_start=False)
-        self._log.roll(self._path(header.file_id))
-        self._begin_file(header)
+        spare = self._spare.take()
+        self._log.roll(self._path(header.file_id), spare)
+        self._begin_file(header, is_prepared=spare is not None)
         self._append_file_header(header)
 
     def _on_synced(self, position: int) -> None:
@@ -411,6 +430,9 @@ class Journal:
         if self._seal_timer is not None:
             self._seal_timer.cancel()
             self._seal_timer = None
+
+    def _on_spare_crashed(self, name: str, error: BaseException) -> None:
+        self._on_log_failed(OSError(errno.EIO, f"{name} died of {error!r}"))
 
     def _on_log_failed(self, error: OSError) -> None:
         if self._failure is not None:

@@ -8,6 +8,7 @@ Carries.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from struct import Struct
 from typing import Any, Final
 
@@ -28,9 +29,10 @@ _ID: Final = Struct(">q")
 _ROW_PARTS: Final = Struct(f"{ROW_KEY_BYTES}s{ROW.size - ROW_KEY_BYTES}s")
 _VALUE: Final = Struct(">QI")
 _ENTRY_ID_MAX: Final = 2**63 - 1
-_ROWS_PER_BATCH: Final = 10_000
-# Two of them: one is written out while the other fills.
-_WRITE_BUFFERS: Final = 2
+# RocksDB's binding keeps the interpreter to itself while it writes: everything else stands still for one batch.
+_ROWS_PER_BATCH: Final = 256
+# One is written out while another fills; who finds all of them full waits, and everything else with him.
+_WRITE_BUFFERS: Final = 3
 
 
 class RocksLedgerIndex(LedgerIndex):
@@ -127,15 +129,16 @@ class RocksLedgerIndex(LedgerIndex):
             self._database.write(batch)
 
     def _move_places(self, moves: Sequence[Move]) -> int:
-        batch = WriteBatch(raw_mode=True)
         moved = 0
-        for move in moves:
-            key = _PLACE + _IDS.pack(move.ledger_id, move.entry_id)
-            value = self._database.get(key)
-            if value is not None and _VALUE.unpack(value)[0] == move.source:
-                batch.put(key, _VALUE.pack(move.target, _VALUE.unpack(value)[1]))
-                moved += 1
-        self._database.write(batch)
+        for start in range(0, len(moves), _ROWS_PER_BATCH):
+            batch = WriteBatch(raw_mode=True)
+            for move in moves[start : start + _ROWS_PER_BATCH]:
+                key = _PLACE + _IDS.pack(move.ledger_id, move.entry_id)
+                value = self._database.get(key)
+                if value is not None and _VALUE.unpack(value)[0] == move.source:
+                    batch.put(key, _VALUE.pack(move.target, _VALUE.unpack(value)[1]))
+                    moved += 1
+            self._database.write(batch)
         return moved
 
     def _rows_from(self, ledger_id: int, entry_id: int) -> tuple[Any, ReadOptions]:
@@ -187,10 +190,12 @@ class RocksLedgerIndex(LedgerIndex):
         return found
 
     def _put_ledgers(self, states: Mapping[int, bytes]) -> None:
-        batch = WriteBatch(raw_mode=True)
-        for ledger_id, state in states.items():
-            batch.put(_LEDGER + _ID.pack(ledger_id), state)
-        self._database.write(batch)
+        rows = iter(states.items())
+        while some := tuple(islice(rows, _ROWS_PER_BATCH)):
+            batch = WriteBatch(raw_mode=True)
+            for ledger_id, state in some:
+                batch.put(_LEDGER + _ID.pack(ledger_id), state)
+            self._database.write(batch)
 
     def _ledger_ids(self) -> list[int]:
         bounds = ReadOptions()

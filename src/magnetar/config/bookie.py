@@ -12,6 +12,8 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BookieSettings:
+    """Where entries are kept, and how much is held in memory before they are."""
+
     journal_directories: tuple[str, ...] = ("journal",)
     ledger_directories: tuple[str, ...] = ("ledgers",)
     # An entry is one message or one batch with its header and digest.
@@ -20,6 +22,10 @@ class BookieSettings:
     journal_sync: bool = True
     journal_file_bytes_max: int = 2048 * MEBIBYTE
     journal_preallocate_bytes: int = 16 * MEBIBYTE
+    # A file of this size is written ahead of use, and the journal goes on in it: to sync what overwrites is cheaper than
+    # to sync what allocates. 0: none.
+    journal_spare_bytes: int = 64 * MEBIBYTE
+    journal_spare_bytes_per_second_max: int = 32 * MEBIBYTE
     # Journals kept behind the last mark. BookKeeper keeps five; they serve no restart.
     journal_backups_max: int = 5
     journal_group_bytes_max: int = 4 * MEBIBYTE
@@ -47,6 +53,8 @@ class BookieSettings:
 
     entry_log_bytes_max: int = 1024 * MEBIBYTE
     entry_log_write_bytes: int = MEBIBYTE
+    # A flush is synced whenever so much is written: a sync of the journal waits for this much at most, not for all of it.
+    entry_log_unsynced_bytes_max: int = 2 * MEBIBYTE
     open_entry_logs_max: int = 64
 
     # Places of entries that the index holds in memory before it writes them out as a sorted file, and what it caches.

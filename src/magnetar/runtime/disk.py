@@ -11,9 +11,12 @@ Decides.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 Buffer = bytes | bytearray | memoryview
+
+PAGE_BYTES: Final = 4096
+"""Whoever writes whole pages spares the system reading them first."""
 
 
 class DiskUsage(NamedTuple):
@@ -82,7 +85,8 @@ class SyncedLog(ABC):
     number: everything before it is durable, and so is the file's name. `on_failed(error)` runs once, after the last
     `on_synced`; from then on append raises that error. A failed write or sync is never tried again.
 
-    A finished file (rolled or closed) ends with its last byte; after a crash a pre-allocated one can end in zeros.
+    A finished file (rolled or closed) ends with its last byte; after a crash a pre-allocated one can end in zeros, and
+    one that was a spare in whatever the spare held.
     """
 
     @abstractmethod
@@ -90,8 +94,12 @@ class SyncedLog(ABC):
         """Queue buffers of `length` bytes together; returns the position after them."""
 
     @abstractmethod
-    def roll(self, path: str) -> None:
-        """Finish the present file behind what is queued, and go on in a new one at path."""
+    def roll(self, path: str, spare: str | None = None) -> None:
+        """Finish the present file behind what is queued, and go on in a new one at path.
+
+        The new one is the spare, if one is named and there: it gets the other name and is written over from its
+        beginning. Every group in it is followed by zeros up to the end of a page; the next one begins among them.
+        """
 
     @abstractmethod
     def queued_bytes(self) -> int:

@@ -9,12 +9,20 @@ import errno
 import os
 from collections.abc import Sequence
 
-from magnetar.runtime.disk import Buffer
+from magnetar.runtime.disk import PAGE_BYTES, Buffer
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 # Write and sync in one system call: one wait for the interpreter lock less per group than write plus fdatasync.
 _WRITE_AND_SYNC: int | None = getattr(os, "RWF_DSYNC", None)
+_ZEROS = bytes(PAGE_BYTES)
 _NO_ROOM_AHEAD = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EOPNOTSUPP, errno.EINVAL))
+
+
+def _rename_spare(spare: str, path: str) -> None:
+    # Nobody else makes names in the directory of a log.
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    os.rename(spare, path)
 
 
 def sync_directory(path: str) -> None:
@@ -44,16 +52,23 @@ def write_fully(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
 
 
 class LogFile:
-    __slots__ = ("_allocated", "_fd", "_path", "_preallocate_bytes", "_sync", "_written")
+    __slots__ = ("_allocated", "_fd", "_fills_pages", "_path", "_preallocate_bytes", "_sync", "_written")
 
-    def __init__(self, path: str, *, preallocate_bytes: int, sync: bool) -> None:
+    def __init__(self, path: str, *, preallocate_bytes: int, sync: bool, spare: str | None = None) -> None:
+        """A new file, or the spare, if it is there, under a new name; never a file that has this name already."""
         self._path = path
         self._preallocate_bytes = preallocate_bytes
         self._sync = sync
         self._written = 0
-        self._allocated = 0
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        if spare is not None and not os.path.lexists(spare):
+            spare = None
+        # Over bytes of an earlier life: a page that is written in part would be read first.
+        self._fills_pages = spare is not None
+        if spare is not None:
+            _rename_spare(spare, path)
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if spare is None else 0), 0o640)
         try:
+            self._allocated = os.fstat(self._fd).st_size
             if sync:
                 sync_directory(os.path.dirname(path))
         except BaseException:
@@ -64,9 +79,13 @@ class LogFile:
         """Write the buffers behind what is there, and sync them."""
         if self._written + length > self._allocated and self._preallocate_bytes:
             self._allocate(self._written + length)
-        if len(buffers) > _IOV_MAX or self._append_at_once(buffers) != length:
-            self._append_in_parts(buffers, length)
+        padding = -(self._written + length) % PAGE_BYTES if self._fills_pages else 0
+        if padding:
+            buffers = [*buffers, _ZEROS[:padding]]
+        if len(buffers) > _IOV_MAX or self._append_at_once(buffers) != length + padding:
+            self._append_in_parts(buffers, length + padding)
         self._written += length
+        self._allocated = max(self._allocated, self._written + padding)
 
     def finish(self) -> None:
         """Cut off what was allocated and not used, and close."""

@@ -51,10 +51,15 @@ class RealDisk(Disk):
         preallocate_bytes: int = 0,
         sync: bool = True,
     ) -> SyncedLog:
-        def open_next(next_path: str) -> LogFile:
-            return LogFile(self._full_path(next_path), preallocate_bytes=preallocate_bytes, sync=sync)
+        def open_next(next_path: str, spare: str | None) -> LogFile:
+            return LogFile(
+                self._full_path(next_path),
+                preallocate_bytes=preallocate_bytes,
+                sync=sync,
+                spare=None if spare is None else self._full_path(spare),
+            )
 
-        opening = self._calls.start(open_next, path)
+        opening = self._calls.start(open_next, path, None)
         try:
             file = await asyncio.shield(opening)
         except asyncio.CancelledError:

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from magnetar.runtime.disk import Buffer, GroupLimits, LogStats, SyncedLog
 from magnetar.runtime.log_file import LogFile
@@ -23,12 +24,17 @@ class _End:
     """The last order of a log."""
 
 
+class _Roll(NamedTuple):
+    path: str
+    spare: str | None
+
+
 class _LoopGone(Exception):
     """The loop is closed: nobody is left to tell, so nothing more may be written as if someone knew."""
 
 
-# What the loop hands to the writer: buffers to append, the path to roll to, or the end.
-_Order = Sequence[Buffer] | str | _End
+# What the loop hands to the writer: buffers to append, the file to roll to, or the end.
+_Order = Sequence[Buffer] | _Roll | _End
 
 
 class ThreadedLog(SyncedLog):
@@ -38,7 +44,7 @@ class ThreadedLog(SyncedLog):
         self,
         file: LogFile,
         *,
-        open_next: Callable[[str], LogFile],
+        open_next: Callable[[str, str | None], LogFile],
         on_synced: Callable[[int], None],
         on_failed: Callable[[OSError], None],
         on_ended: Callable[["ThreadedLog"], None],
@@ -81,10 +87,10 @@ class ThreadedLog(SyncedLog):
             self._bell.put(None)
         return position
 
-    def roll(self, path: str) -> None:
+    def roll(self, path: str, spare: str | None = None) -> None:
         if self._closing or self._failure is not None:
             raise self._refusal()
-        self._order(path)
+        self._order(_Roll(path, spare))
 
     def queued_bytes(self) -> int:
         return self._appended - self._told
@@ -98,7 +104,7 @@ class ThreadedLog(SyncedLog):
             self._order(_End())
         await asyncio.shield(self._ended)
 
-    def _order(self, order: str | _End) -> None:
+    def _order(self, order: _Roll | _End) -> None:
         self._queue.append((order, 0))
         if self._idle:
             self._idle = False
@@ -161,9 +167,9 @@ class ThreadedLog(SyncedLog):
                 order, length = queue.popleft()
                 if isinstance(order, _End):
                     break
-                if isinstance(order, str):
+                if isinstance(order, _Roll):
                     file.finish()
-                    file = self._open_next(order)
+                    file = self._open_next(order.path, order.spare)
                     continue
                 group = list(order)
                 length = self._gather(group, length)
@@ -196,7 +202,7 @@ class ThreadedLog(SyncedLog):
                 self._rest(wait_s)
                 continue
             order, order_bytes = queue[0]
-            if isinstance(order, (str, _End)):
+            if isinstance(order, (_Roll, _End)):
                 self._empty += 1
                 return length
             if length + order_bytes > bytes_max or len(group) + len(order) > buffers_max:

@@ -10,12 +10,18 @@ import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import NamedTuple
 
-from magnetar.runtime.disk import Buffer, GroupLimits, LogStats, SyncedLog
+from magnetar.runtime.disk import PAGE_BYTES, Buffer, GroupLimits, LogStats, SyncedLog
 from magnetar.runtime.simulated_faults import Call
 from magnetar.runtime.simulated_file import Process
 from magnetar.runtime.simulated_kernel import SimulatedKernel
 from magnetar.runtime.simulated_pages import Pages
+
+
+class _Roll(NamedTuple):
+    path: str
+    spare: str | None
 
 
 class SimulatedLog(SyncedLog):
@@ -42,7 +48,8 @@ class SimulatedLog(SyncedLog):
         self._path = path
         self._pages = pages
         self._written = 0
-        self._queue: deque[tuple[Sequence[Buffer] | str, int]] = deque()
+        self._fills_pages = False
+        self._queue: deque[tuple[Sequence[Buffer] | _Roll, int]] = deque()
         self._queued_buffers = 0
         self._appended = 0
         self._taken = 0
@@ -63,9 +70,9 @@ class SimulatedLog(SyncedLog):
         self._order(buffers, length)
         return self._appended
 
-    def roll(self, path: str) -> None:
+    def roll(self, path: str, spare: str | None = None) -> None:
         self._check()
-        self._order(path, 0)
+        self._order(_Roll(path, spare), 0)
 
     def queued_bytes(self) -> int:
         return self._appended - self._synced
@@ -92,7 +99,7 @@ class SimulatedLog(SyncedLog):
         if self._closing:
             raise OSError(errno.EBADF, "the log is closed", self._path)
 
-    def _order(self, order: Sequence[Buffer] | str, length: int) -> None:
+    def _order(self, order: Sequence[Buffer] | _Roll, length: int) -> None:
         self._queue.append((order, length))
         self._wake()
 
@@ -109,7 +116,7 @@ class SimulatedLog(SyncedLog):
         return (
             self._queued_buffers >= self._limits.buffers_max
             or self._appended - self._taken >= self._limits.bytes_max
-            or isinstance(self._queue[-1][0], str)
+            or isinstance(self._queue[-1][0], _Roll)
         )
 
     # --- the steps -----------------------------------------------------------------------------
@@ -149,9 +156,9 @@ class SimulatedLog(SyncedLog):
                 self._ended.set_result(None)
             return
         order, _ = self._queue[0]
-        if isinstance(order, str):
+        if isinstance(order, _Roll):
             self._queue.popleft()
-            self._step(Call.NAME, order, lambda: self._roll_to(order))
+            self._step(Call.NAME, order.path, lambda: self._roll_to(order))
         elif self._limits.delay_max_ms > 0 and not self._is_group_full() and not self._closing:
             self._company = self._loop.call_later(self._limits.delay_max_ms / 1000, self._write_group)
         else:
@@ -165,7 +172,7 @@ class SimulatedLog(SyncedLog):
         length = 0
         while self._queue:
             order, order_bytes = self._queue[0]
-            if isinstance(order, str):
+            if isinstance(order, _Roll):
                 break
             if group and (
                 length + order_bytes > self._limits.bytes_max or len(group) + len(order) > self._limits.buffers_max
@@ -188,7 +195,8 @@ class SimulatedLog(SyncedLog):
         data = b"".join(group)
         assert len(data) == length, f"{len(data)} bytes were appended to {self._path} as {length}"
         self._allocate(self._written + length)
-        self._kernel.write(self._pages, self._written, data)
+        padding = -(self._written + length) % PAGE_BYTES if self._fills_pages else 0
+        self._kernel.write(self._pages, self._written, data + bytes(padding))
         self._written += length
         if self._sync:
             mark = self._pages.mark()
@@ -206,11 +214,18 @@ class SimulatedLog(SyncedLog):
         finally:
             self._next()
 
-    def _roll_to(self, path: str) -> None:
+    def _roll_to(self, order: _Roll) -> None:
         self._finish_file()
+        path, spare = order
         if self._kernel.names.find(path) is not None:
             raise FileExistsError(errno.EEXIST, "the file exists", path)
-        self._path, self._pages, self._written = path, self._kernel.create(path), 0
+        if spare is not None and self._kernel.names.find(spare) is None:
+            spare = None
+        if spare is not None:
+            self._kernel.rename(spare, path)
+        pages = self._kernel.create(path) if spare is None else self._kernel.names.file(path)
+        self._path, self._pages, self._written = path, pages, 0
+        self._fills_pages = spare is not None
         directory = path.rpartition("/")[0]
         if self._sync:
             self._step(Call.SYNC_DIRECTORY, directory, lambda: self._directory_synced(directory))
