@@ -21,6 +21,7 @@ from magnetar.wire.commands import Sender
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.cluster import RoleProcess
 from tests.conformance.guarded import SECRET, GuardedStandalone, token
+from tests.conformance.raw_client import RawClient
 from tests.processes import StandaloneProcess, free_port
 
 Type = pb.BaseCommand
@@ -261,6 +262,19 @@ def test_administration_through_the_proxy_is_the_same(standalone: StandaloneProc
 
 
 @pytest.mark.feature("F-PXY-05")
+def test_look_ups_beyond_the_bound_are_refused_as_too_many(standalone: StandaloneProcess, tmp_path: Path) -> None:
+    """Two wait for a broker that takes connections and says nothing; the third is told so at once."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        broker = f"pulsar://127.0.0.1:{silent.getsockname()[1]}"
+        proxy = ProxyProcess(tmp_path, broker, standalone.web_url, maxConcurrentLookupRequests="2")
+        with running(proxy), RawClient(proxy.port) as raw:
+            for number in range(3):
+                question = pb.CommandLookupTopic(topic=f"persistent://public/default/t{number}", request_id=number)
+                raw.say(Type.LOOKUP, question)
+            refused = raw.expect(Type.LOOKUP_RESPONSE).lookupTopicResponse
+            assert (refused.request_id, refused.error) == (2, pb.TooManyRequests), refused
+
+
 def test_a_target_outside_the_rules_is_refused(standalone: StandaloneProcess, tmp_path: Path) -> None:
     strict = ProxyProcess(
         tmp_path,
@@ -427,3 +441,25 @@ def test_a_load_balancer_may_say_whom_it_speaks_for(standalone: StandaloneProces
         said = process.log_path.read_text()
         assert said.count("192.0.2.7:4711") == 1
         assert "closing the connection of 127.0.0.1" in said
+
+
+def test_clients_behind_a_load_balancer_are_counted_by_their_own_addresses(
+    standalone: StandaloneProcess, tmp_path: Path
+) -> None:
+    settings = {
+        "haProxyProtocolEnabled": "true",
+        "security.haproxy_trusted": "127.0.0.1",
+        "maxConcurrentInboundConnectionsPerIp": "1",
+    }
+    connect = commands.encode(Type.CONNECT, pb.CommandConnect(client_version="wire", protocol_version=21))
+
+    def greeted(client: str) -> socket.socket:
+        connection = called(process.port)
+        connection.sendall(f"PROXY TCP4 {client} 192.0.2.200 4711 6650\r\n".encode() + connect)
+        return connection
+
+    with running(ProxyProcess(tmp_path, standalone.service_url, standalone.web_url, **settings)) as process:
+        welcome = [greeted("192.0.2.7"), greeted("192.0.2.8")]
+        for each in welcome:
+            assert read_command(each, Sender.BROKER).connected.server_version.startswith("Magnetar")
+        assert refused(greeted("192.0.2.7"))
