@@ -73,8 +73,8 @@ class Topics:
         self._loaded: dict[TopicName, Topic] = {}
         self._in_memory: dict[TopicName, NonPersistentTopic] = {}
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
-        # Topics that are on their way out; whoever wants them loads them afterwards.
-        self._leaving: dict[TopicName, None] = {}
+        # Topics that are on their way out, and when they have left; whoever wants them loads them afterwards.
+        self._leaving: dict[TopicName, asyncio.Event] = {}
         self._upkeep: asyncio.Task[None] | None = None
         self._broker_limiter: RateLimiter | None = None
         self._dispatch_limit: NamedLimit | None = None
@@ -175,8 +175,10 @@ class Topics:
         in_memory = self._in_memory.pop(name, None)
         if in_memory is not None:
             await in_memory.close()
-        topic = self._loaded.get(name)
-        if topic is not None and name not in self._leaving:
+        leaving, topic = self._leaving.get(name), self._loaded.get(name)
+        if leaving is not None:
+            await leaving.wait()
+        elif topic is not None:
             await sheltered(self._tasks, self._leave(topic, topic.close()), f"unload {name}")
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
@@ -324,11 +326,12 @@ class Topics:
 
     async def _leave(self, topic: Topic, step: Coroutine[Any, Any, None]) -> None:
         """Close or delete a topic, unless it stays. Whoever comes next loads it from what is stored, come what may."""
-        self._leaving[topic.name] = None
+        left = self._leaving[topic.name] = asyncio.Event()
         try:
             await step
         finally:
             del self._leaving[topic.name]
+            left.set()
             if topic.is_closing and self._loaded.get(topic.name) is topic:
                 del self._loaded[topic.name]
 

@@ -93,3 +93,40 @@ def test_what_is_kept_beside_a_topic_is_gone_before_it_can_be_made_anew(way: str
         await brokers.stop()
 
     run(main())
+
+
+def test_whoever_unloads_a_topic_that_is_leaving_waits_until_it_has_left() -> None:
+    """A bundle is given up when its topics are closed: what a deletion still does must not meet its next owner."""
+
+    async def main() -> None:
+        brokers = Brokers()
+        topics = await brokers.start()
+        topic = await topics.load(NAME, create=True)
+        steps: list[str] = []
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+        delete = topic.managed_ledger.delete
+
+        async def slow_delete() -> None:
+            begun.set()
+            await goes_on.wait()
+            await delete()
+            steps.append("deleted")
+
+        topic.managed_ledger.delete = slow_delete  # type: ignore[method-assign]
+
+        async def unload() -> None:
+            await topics.unload(NAME)
+            steps.append("unloaded")
+
+        deleting = asyncio.ensure_future(topics.delete(NAME))
+        await begun.wait()
+        unloading = asyncio.ensure_future(unload())
+        # Long enough for an unload that waits for nothing.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(deleting, unloading)
+        assert steps == ["deleted", "unloaded"]
+        await brokers.stop()
+
+    run(main())
