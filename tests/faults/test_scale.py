@@ -131,7 +131,7 @@ def test_many_subscriptions_of_one_topic_all_get_everything(tmp_path: Path) -> N
 @LONG
 @pytest.mark.feature("B-25", "F-PRB-17")
 def test_a_cursor_with_very_many_holes_comes_back_with_all_of_them(tmp_path: Path) -> None:
-    """Every second entry is acknowledged: as many holes as there are acks, none of which is lost by a restart."""
+    """F103: every second entry is acknowledged: as many holes as acks, none of which is lost by a restart."""
     topic = "persistent://public/default/holes"
     with StandaloneProcess(tmp_path) as process, RawClient(process.port) as raw:
         raw.open_producer(topic, producer_id=1)
