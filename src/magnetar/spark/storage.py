@@ -21,6 +21,7 @@ from magnetar.ledger.reader import LedgerReader
 from magnetar.ledger.tcp_channel import TcpChannels
 from magnetar.managed_ledger.catalog import Catalog
 from magnetar.managed_ledger.ledger_record import LedgerRecord
+from magnetar.metadata.format_level import FormatLevel
 from magnetar.metadata.open import open_store
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import TopicName
@@ -47,14 +48,20 @@ class Storage:
 
     @classmethod
     async def open(cls, url: str) -> "Storage":
-        """Raises BadSetting for a URL that names no store of a cluster, MetadataError where it does not answer."""
+        """Raises BadSetting for a URL that names no store of a cluster, MetadataError where it does not answer,
+        NewerFormat where the cluster writes what this version cannot read."""
         if url.partition(":")[0] not in _SCHEMES:
             raise BadSetting(
                 f"option metadata.url is {url!r}; it should be like remote:HOST:PORT or zk:HOST:2181/CHROOT"
             )
-        clock = SystemClock()
+        clock, settings = SystemClock(), MetadataSettings()
         # Stores in other processes keep nothing here.
-        store = await open_store(url, disk=RealDisk("."), clock=clock, settings=MetadataSettings())
+        store = await open_store(url, disk=RealDisk("."), clock=clock, settings=settings)
+        try:
+            await FormatLevel(store, settings.format_level_max).check()
+        except BaseException:
+            await store.close()
+            raise
         tasks = Tasks("spark storage", lambda *_: None)
         bookies = await Bookies.open(store, tasks)
         channels = TcpChannels(bookies.address, tasks, ChannelSettings())
