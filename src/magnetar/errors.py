@@ -111,6 +111,12 @@ class OutcomeUnknown(MetadataError):
     """The connection broke after the request left: it may or may not have been carried out."""
 
 
+class StoreGivenUp(MetadataError):
+    """This process is stopping and the store is away: nobody waits for it any more."""
+
+    retryable = False
+
+
 class BadPath(MetadataError):
     """No record can be at this path: it is malformed, too long, or below an ephemeral record."""
 

@@ -231,6 +231,9 @@ def test_the_metadata_store_is_away_and_open_topics_go_on(tmp_path: Path, eventu
         eventually(lambda: len(set(receiving.received)) == len(publishing.sent))
         receiving.stop()
         client.close()
+        # Who stops does not wait for a store that is gone: 3 would say that the time for an orderly stop ran out.
+        cluster.metadata.kill()
+        assert [role.stop() for role in (*cluster.brokers, *cluster.bookies)] == [0, 0, 0, 0]
 
 
 @LONG

@@ -39,7 +39,7 @@ def run_autorecovery(flags: RoleFlags, given: dict[str, str | None]) -> int:
             opened.callback(taken.close)
             disk = RealDisk(flags.data_dir)
             opened.push_async_callback(disk.close)
-            store = await opened.enter_async_context(cluster_store(settings, disk, clock))
+            store = await opened.enter_async_context(cluster_store(settings, disk, clock, process))
             tasks = Tasks("auto-recovery", process.fail)
             client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
             opened.push_async_callback(tasks.close)

@@ -59,7 +59,7 @@ def run_bookie(flags: RoleFlags, given: dict[str, str | None]) -> int:
                 disk = RealDisk(flags.data_dir)
                 opened.push_async_callback(disk.close)
                 await disk.make_directory(".")
-                store = await opened.enter_async_context(cluster_store(settings, disk, clock))
+                store = await opened.enter_async_context(cluster_store(settings, disk, clock, process))
                 tasks = Tasks("ledger client", process.fail)
                 client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
                 opened.push_async_callback(tasks.close)

@@ -76,7 +76,7 @@ async def _opened(settings: Settings, process: Process, say: Print) -> AsyncIter
     async with AsyncExitStack() as opened:
         disk = RealDisk(".")
         opened.push_async_callback(disk.close)
-        store = await opened.enter_async_context(cluster_store(settings, disk, clock))
+        store = await opened.enter_async_context(cluster_store(settings, disk, clock, process))
         tasks = Tasks("shell", process.fail)
         client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
         opened.push_async_callback(tasks.close)

@@ -113,7 +113,7 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
 @asynccontextmanager
 async def _store(settings: Settings, disk: Disk, clock: WallClock, process: Process) -> AsyncIterator[MetadataStore]:
     """The store of this broker's own cluster, measured. CannotStart when it is another's."""
-    async with cluster_store(settings, disk, clock) as store:
+    async with cluster_store(settings, disk, clock, process) as store:
         await check_cluster(store, settings.broker.cluster_name)
         policy = settings.metadata.session_lost_policy
         apply_session_policy(store, policy, lambda error: process.fail("metadata", error))

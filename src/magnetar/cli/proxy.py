@@ -38,7 +38,7 @@ def run_proxy(flags: RoleFlags, given: dict[str, str | None]) -> int:
     async def serve(process: Process) -> None:
         clock = SystemClock()
         async with AsyncExitStack() as opened:
-            store = await opened.enter_async_context(_store(asked, clock))
+            store = await opened.enter_async_context(_store(asked, clock, process))
             tasks = Tasks("proxy process", process.fail)
             opened.push_async_callback(tasks.close)
             brokers = await Brokers.open(asked.proxy, stream(fresh_seed(), "proxy"), store, tasks)
@@ -79,14 +79,14 @@ def check_discovery(settings: Settings, has_metadata: bool) -> None:
 
 
 @asynccontextmanager
-async def _store(settings: Settings, clock: WallClock) -> AsyncIterator[MetadataStore | None]:
+async def _store(settings: Settings, clock: WallClock, process: Process) -> AsyncIterator[MetadataStore | None]:
     """The metadata store, unless brokers are named by URLs."""
     if settings.proxy.broker_url or settings.proxy.broker_url_tls:
         yield None
         return
     disk = RealDisk(".")
     try:
-        async with cluster_store(settings, disk, clock) as store:
+        async with cluster_store(settings, disk, clock, process) as store:
             yield store
     finally:
         await disk.close()

@@ -15,11 +15,13 @@ from typing import NamedTuple
 from magnetar.config.load import NoticeLevel, Settings, SettingsFile, load_settings
 from magnetar.errors import BadSetting, CannotStart, MetadataError
 from magnetar.metadata.format_level import FormatLevel
+from magnetar.metadata.leaving import LeavingStore
 from magnetar.metadata.open import open_store
 from magnetar.metadata.split import SplitStore
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
+from magnetar.runtime.loop import Process
 
 
 class RoleFlags(NamedTuple):
@@ -48,8 +50,13 @@ def role_settings(flags: RoleFlags, role: str, given: Mapping[str, str | None]) 
 
 
 @asynccontextmanager
-async def cluster_store(settings: Settings, disk: Disk, clock: WallClock) -> AsyncIterator[MetadataStore]:
-    """The store that the whole cluster shares. CannotStart when it does not answer or is of a newer format level."""
+async def cluster_store(
+    settings: Settings, disk: Disk, clock: WallClock, process: Process
+) -> AsyncIterator[MetadataStore]:
+    """The store that the whole cluster shares. CannotStart when it does not answer or is of a newer format level.
+
+    A process that stops does not wait for a store that is away.
+    """
     url = settings.metadata.url
     if url.partition(":")[0] in ("memory", "embedded"):
         raise CannotStart(
@@ -64,11 +71,13 @@ async def cluster_store(settings: Settings, disk: Disk, clock: WallClock) -> Asy
         except BaseException:
             await store.close()
             raise
+    leaving = LeavingStore(store)
+    process.when_stopping(leaving.leave)
     try:
-        await FormatLevel(store, settings.metadata.format_level_max).check()
-        yield store
+        await FormatLevel(leaving, settings.metadata.format_level_max).check()
+        yield leaving
     finally:
-        await store.close()
+        await leaving.close()
 
 
 async def _opened(url: str, settings: Settings, disk: Disk, clock: WallClock) -> MetadataStore:

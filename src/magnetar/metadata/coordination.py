@@ -15,7 +15,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from magnetar.errors import BadVersion, LockHeld, MetadataError, NoRecord
+from magnetar.errors import BadVersion, LockHeld, MetadataError, NoRecord, StoreGivenUp
 from magnetar.metadata.store import MUST_NOT_EXIST, Change, MetadataStore, SessionEvent
 from magnetar.runtime.tasks import Tasks
 
@@ -123,6 +123,8 @@ class Claim:
             try:
                 async with self._turn:
                     await self._look()
+            except StoreGivenUp:
+                self.end()
             except MetadataError as error:
                 if not error.retryable:
                     raise

@@ -8,14 +8,18 @@ Carries.
 """
 
 import asyncio
+import contextlib
+import logging
 import socket
 import ssl
 import struct
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
 from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.serialization import write_string
@@ -24,8 +28,9 @@ from kazoo.security import CREATOR_ALL_ACL
 
 from magnetar.metadata.access import NO_ACCESS, StoreAccess
 from magnetar.metadata.store import ChangeKind
-from magnetar.runtime.blocking_calls import BlockingCalls
 
+# As long as kazoo itself waits for its writer, at least.
+CLOSE_LIMIT_S: Final = 10.0
 _INT: Final = struct.Struct(">i")
 _ADD_WATCH: Final = 106
 _REMOVE_WATCHES: Final = 103
@@ -36,6 +41,8 @@ _KINDS: Final = {
     EventType.CHANGED: ChangeKind.MODIFIED,
     EventType.DELETED: ChangeKind.DELETED,
 }
+
+_log = logging.getLogger(__name__)
 
 
 class _TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -135,7 +142,6 @@ class ZooKeeperClient:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
         self._on_change = on_change
-        self._blocking = BlockingCalls(1, name="zookeeper")
         context = access.context()
         self._tls = None if context is None else _TlsHandler(context)
         options = _options(access)
@@ -180,13 +186,31 @@ class ZooKeeperClient:
         self._kazoo.remove_watches(prefix)
 
     async def close(self) -> None:
-        """End the session and kazoo's threads."""
+        """End the session and kazoo's threads. A server that hangs is left to end the session by its timeout."""
         self._kazoo.remove_listener(self._from_state)
-        await self._blocking.run(self._kazoo.stop)
-        await self._blocking.run(self._kazoo.close)
-        await self._blocking.close()
+        ended = asyncio.Event()
+        # A thread that the end of the process does not wait for.
+        closing = threading.Thread(target=self._stop, args=(ended.set,), name="zookeeper close", daemon=True)
+        closing.start()
+        try:
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await ended.wait()
+        except TimeoutError:
+            _log.warning("ZooKeeper did not end the session in %g s; it ends by its timeout", CLOSE_LIMIT_S)
+        else:
+            closing.join()
 
-    # --- on kazoo's threads -------------------------------------------------------------------
+    # --- on other threads ---------------------------------------------------------------------
+
+    def _stop(self, on_ended: Callable[[], None]) -> None:
+        try:
+            # What it says of its own threads is of no use to anybody by now.
+            with contextlib.suppress(KazooException, OSError):
+                self._kazoo.stop()
+            with contextlib.suppress(KazooException, OSError):
+                self._kazoo.close()
+        finally:
+            self._hand_over(on_ended)
 
     def _from_state(self, state: str) -> None:
         self._hand_over(self._on_state, state)

@@ -43,6 +43,7 @@ class Process:
         self.exit_code = EXIT_STOPPED
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._when_stopping: list[Callable[[], None]] = []
         self._deadline: asyncio.Timeout | None = None
         self._abandon: asyncio.TimerHandle | None = None
         self._collector = Collector(settings, metrics)
@@ -57,6 +58,8 @@ class Process:
             return
         _log.info("stopping: %s", reason)
         self._stop.set()
+        for call in self._when_stopping:
+            call()
         patience_s = self.settings.drain_timeout_ms / 1000
         if self._deadline is not None:
             self._deadline.reschedule(self._loop.time() + patience_s)
@@ -71,6 +74,12 @@ class Process:
         """End at once, as a power cut would end it: nothing that is left could be done in order."""
         _log.error("ending at once: %s", reason)
         self._end_now(EXIT_FAILED)
+
+    def when_stopping(self, call: Callable[[], None]) -> None:
+        """Called on the loop once a stop is asked for, before anything is closed; at once when it has been."""
+        self._when_stopping.append(call)
+        if self.is_stopping:
+            call()
 
     @property
     def is_stopping(self) -> bool:
