@@ -25,6 +25,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "magnetar.metadataUrl" -}}
 {{- if .Values.metadata.url -}}
 {{- .Values.metadata.url -}}
+{{- else if not .Values.zookeeper.enabled -}}
+{{- fail "zookeeper.enabled is false: say with metadata.url where metadata lives, such as zk:HOST:2181/CHROOT" -}}
 {{- else -}}
 {{- $name := include "magnetar.name" . -}}
 {{- $hosts := list -}}
@@ -47,6 +49,14 @@ seccompProfile: {type: RuntimeDefault}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* A broker that may not place a ledger would start, and refuse every topic. */}}
+{{- define "magnetar.checkCopies" -}}
+{{- $ensemble := int (.Values.broker.config.managedLedgerDefaultEnsembleSize | default 2) -}}
+{{- if gt $ensemble (int .Values.bookie.replicaCount) -}}
+{{- fail (printf "broker.config.managedLedgerDefaultEnsembleSize is %d and bookie.replicaCount only %d: lower the first (with the write and ack quorums) or raise the second" $ensemble (int .Values.bookie.replicaCount)) -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "magnetar.environment" -}}
