@@ -7,13 +7,16 @@ Carries.
 """
 
 import asyncio
+import contextlib
+import logging
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from magnetar.broker.as_client import AsClient
 from magnetar.broker.auth.authenticator import Credentials, Identity, Principal
+from magnetar.broker.auth.grants import Need, Target
 from magnetar.broker.auth.http_credentials import credentials_of
 from magnetar.broker.broker import Broker
 from magnetar.broker.connection import Connection as BrokerConnection
@@ -22,13 +25,17 @@ from magnetar.client.client import Client
 from magnetar.client.pool import Connect, over_tcp
 from magnetar.client.service_url import Address, parse_address
 from magnetar.config.websocket import WebSocketSettings
-from magnetar.errors import NotAuthenticated
+from magnetar.errors import MetadataError, NotAuthenticated, NotAuthorized
+from magnetar.names import NamespaceName, tenant_path
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.memory_transport import connect_in_memory
+from magnetar.websocket.endpoint import Endpoint, Kind
 from magnetar.websocket.handshake import Handshake
 
 _BEARER: Final = "Bearer "
 _ORIGINAL: Final = "x-original-principal"
+
+_log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
@@ -40,11 +47,6 @@ class Caller(NamedTuple):
     identity: Identity | None = None
     method: str = ""
     credentials: Credentials | None = None
-
-    @property
-    def may_be_expelled(self) -> bool:
-        """Whether the credentials can run out, or be revoked."""
-        return self.identity is not None and (self.identity.expires_ms is not None or bool(self.identity.marks))
 
     @property
     def original(self) -> str:
@@ -70,26 +72,47 @@ class Backend(ABC):
         principal = self.principal(identity.role, handshake.header(_ORIGINAL))
         return caller._replace(principal=principal, identity=identity, method=method, credentials=credentials)
 
-    async def expelled(self, caller: Caller) -> str:
-        """Return when the credentials are good no more, and why. In steps: the wall clock may be set."""
+    async def expelled(self, caller: Caller, endpoint: Endpoint) -> str:
+        """Return when the session may be no more, and why: credentials that ran out or were revoked, a permission that
+        was withdrawn. In steps: the wall clock may be set, and a change may go by unheard.
+        """
         identity, credentials = caller.identity, caller.credentials
         assert identity is not None, "nobody was asked"
         assert credentials is not None, "nobody was asked"
-        while True:
-            left_s = self.check_interval_s
-            if identity.expires_ms is not None:
-                left_s = min(left_s, (identity.expires_ms - self.clock.now_ms()) / 1000)
-                if left_s <= 0:
-                    return "The credentials have expired"
-            await asyncio.sleep(left_s)
-            if identity.marks and not await self._still_is(caller.method, credentials, identity.role):
-                return "The credentials were revoked"
+        changed = asyncio.Event()
+        unwatch = self.on_permissions_changed(endpoint, changed.set)
+        try:
+            while True:
+                left_s = self.check_interval_s
+                if identity.expires_ms is not None:
+                    left_s = min(left_s, (identity.expires_ms - self.clock.now_ms()) / 1000)
+                    if left_s <= 0:
+                        return "The credentials have expired"
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await changed.wait()
+                changed.clear()
+                if identity.marks and not await self._still_is(caller.method, credentials, identity.role):
+                    return "The credentials were revoked"
+                reason = await self.forbidden(caller, endpoint)
+                if reason:
+                    return reason
+        finally:
+            unwatch()
 
     async def _still_is(self, method: str, credentials: Credentials, role: str) -> bool:
         try:
             return (await self.identify(method, Credentials(credentials.data, credentials.certificate))).role == role
         except NotAuthenticated:
             return False
+
+    def on_permissions_changed(self, endpoint: Endpoint, listener: Callable[[], None]) -> Callable[[], None]:
+        """Tell of changes that may matter for an endpoint; returns the call that ends it. Nobody knows by default."""
+        return lambda: None
+
+    async def forbidden(self, caller: Caller, endpoint: Endpoint) -> str:
+        """Why the caller may not have this session any more; empty where it may, or others find out."""
+        return ""
 
     @property
     @abstractmethod
@@ -130,6 +153,25 @@ class AtBroker(Backend):
 
     def principal(self, role: str, original: str) -> Principal:
         return self._broker.guard.principal(role, original)
+
+    def on_permissions_changed(self, endpoint: Endpoint, listener: Callable[[], None]) -> Callable[[], None]:
+        paths = {
+            path
+            for _, target in _questions(endpoint)
+            if target.namespace is not None
+            for path in (target.namespace.policies_path, tenant_path(target.tenant))
+        }
+        return self._broker.guard.on_permissions_changed(lambda path: listener() if path in paths else None)
+
+    async def forbidden(self, caller: Caller, endpoint: Endpoint) -> str:
+        try:
+            for need, target in _questions(endpoint):
+                await self._broker.guard.require(caller.principal, need, target)
+        except NotAuthorized as error:
+            return str(error)
+        except MetadataError as error:
+            _log.warning("permissions of a WebSocket session are looked at again later: %s", error)
+        return ""
 
     def client(self, caller: Caller) -> Client:
         own = self._broker.ownership.own
@@ -182,6 +224,18 @@ def acting_client(
         client_name="WebSocket",
         original_principal=original,
     )
+
+
+def _questions(endpoint: Endpoint) -> Iterator[tuple[Need, Target]]:
+    """What the brokers asked when the session was opened."""
+    if endpoint.pattern:
+        namespace = NamespaceName.parse(endpoint.namespace)
+        yield Need.LIST, Target(namespace.tenant, namespace)
+    for topic in endpoint.topics:
+        if endpoint.kind is Kind.PRODUCER:
+            yield Need.PRODUCE, Target.of(topic)
+        else:
+            yield Need.CONSUME, Target.of(topic, endpoint.subscription)
 
 
 class _Borrowed(Authentication):

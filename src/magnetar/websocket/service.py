@@ -140,8 +140,8 @@ class WebSocketService:
         _log.info("WebSocket %s of %s on %s", session.endpoint.kind.value, session.peer, session.endpoint.name)
         self._sessions[session] = None
         watch = None
-        if caller.may_be_expelled:
-            watch = self._tasks.start(self._watch(connection, caller), f"credentials of {session.peer}")
+        if caller.identity is not None:
+            watch = self._tasks.start(self._watch(session, connection, caller), f"watch over {session.peer}")
         try:
             await session.run()
         finally:
@@ -149,8 +149,8 @@ class WebSocketService:
             if watch is not None:
                 watch.cancel()
 
-    async def _watch(self, connection: WebSocketConnection, caller: Caller) -> None:
-        connection.close(NOT_ALLOWED, await self._backend.expelled(caller))
+    async def _watch(self, session: Session, connection: WebSocketConnection, caller: Caller) -> None:
+        connection.close(NOT_ALLOWED, await self._backend.expelled(caller, session.endpoint))
 
     def _on_crash(self, name: str, error: BaseException) -> None:
         """The log has it, and the session is over; the others go on."""

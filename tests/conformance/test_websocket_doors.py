@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may open which WebSocket: every endpoint as every role, against the rules of the binary protocol; tokens that are
+wrong, run out or are withdrawn; TLS.
+"""
+
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from magnetar.broker.auth.command_rules import questions
+from magnetar.broker.auth.grants import Need
+from magnetar.wire.proto import pulsar_api_pb2 as pb
+from tests.conformance.guarded import GuardedStandalone, expiring, token
+from tests.conformance.web_socket import end_of, heard, opened, payload_of, refusal, say, sent
+
+SPACE = "persistent/owned/space"
+TOPIC = "persistent://owned/space/walked"
+# What each may do, beside the two that may do everything.
+GRANTED = {"writer": ["produce"], "taker": ["consume"], "both": ["produce", "consume"]}
+ROLES = ("admin", "owner", *GRANTED, "stranger", None)
+# Every endpoint, and the command of the binary protocol that it comes to.
+ENDPOINTS: tuple[tuple[str, int, Any], ...] = (
+    (f"/ws/v2/producer/{SPACE}/walked", pb.BaseCommand.PRODUCER, pb.CommandProducer(topic=TOPIC)),
+    (f"/ws/v2/consumer/{SPACE}/walked/s", pb.BaseCommand.SUBSCRIBE, pb.CommandSubscribe(topic=TOPIC, subscription="s")),
+    (f"/ws/v2/reader/{SPACE}/walked", pb.BaseCommand.SUBSCRIBE, pb.CommandSubscribe(topic=TOPIC)),
+    (f"/ws/v3/consumer/t?topics={TOPIC}", pb.BaseCommand.SUBSCRIBE, pb.CommandSubscribe(topic=TOPIC)),
+    (
+        "/ws/v3/consumer/p?topicsPattern=persistent://owned/space/nothing.*",
+        pb.BaseCommand.GET_TOPICS_OF_NAMESPACE,
+        pb.CommandGetTopicsOfNamespace(namespace="owned/space"),
+    ),
+)
+ALLOWED = {
+    Need.PRODUCE: {"admin", "owner", "writer", "both"},
+    Need.CONSUME: {"admin", "owner", "taker", "both"},
+    Need.LIST: {"admin", "owner", "writer", "taker", "both"},
+}
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedStandalone]:
+    with GuardedStandalone(tmp_path_factory.mktemp("doors"), authenticationRefreshCheckSeconds="1") as running:
+        running.furnish()
+        with running.admin() as admin:
+            for role, actions in GRANTED.items():
+                answer = admin.post(f"/namespaces/owned/space/permissions/{role}", json=actions)
+                assert answer.status_code == 204, answer.text
+            assert admin.put(f"/{SPACE}/walked").status_code == 204
+        yield running
+
+
+def bearer(role: str | None) -> dict[str, str]:
+    return {} if role is None else {"Authorization": f"Bearer {token(role)}"}
+
+
+@pytest.mark.feature("F-SEC-02", "F-PH-10")
+@pytest.mark.parametrize(("path", "kind", "command"), ENDPOINTS, ids=[path[:17] for path, _, _ in ENDPOINTS])
+def test_every_endpoint_lets_in_whom_the_binary_protocol_would(
+    standalone: GuardedStandalone, path: str, kind: int, command: Any
+) -> None:
+    ((need, _),) = questions(kind, command)
+    for role in ROLES:
+        try:
+            with opened(standalone.web_url, path, bearer(role)):
+                status = 101
+        except InvalidStatus as error:
+            status = error.response.status_code
+        assert status == (101 if role in ALLOWED[need] else 403), (path, role)
+
+
+@pytest.mark.feature("F-SEC-02")
+def test_a_token_may_come_in_the_query_and_a_wrong_one_opens_nothing(standalone: GuardedStandalone) -> None:
+    path = f"/ws/v2/producer/{SPACE}/walked"
+    with opened(standalone.web_url, f"{path}?token={token('writer')}") as socket:
+        say(socket, payload=sent("x"))
+        assert heard(socket)["result"] == "ok"
+    for query, headers in (
+        ("?token=nonsense", {}),
+        ("", {"Authorization": "Bearer nonsense"}),
+        ("", {"Authorization": "Riddle me this"}),
+        (f"?token={token('writer')}", {"Authorization": "Bearer nonsense"}),
+    ):
+        assert refusal(standalone.web_url, path + query, headers)[0] == 401
+    with open(standalone.log_path, encoding="utf-8") as log:
+        assert token("writer") not in log.read()
+
+
+@pytest.mark.feature("F-SEC-02")
+def test_credentials_that_run_out_end_the_session(standalone: GuardedStandalone) -> None:
+    headers = {"Authorization": f"Bearer {expiring('taker', 2)}"}
+    with opened(standalone.web_url, f"/ws/v2/consumer/{SPACE}/walked/expiring", headers) as socket:
+        assert end_of(socket) == (1008, "The credentials have expired")
+
+
+@pytest.mark.feature("F-SEC-02")
+def test_a_permission_that_is_withdrawn_ends_the_session(standalone: GuardedStandalone) -> None:
+    with standalone.admin() as admin:
+        assert admin.post("/namespaces/owned/space/permissions/passing", json=["produce"]).status_code == 204
+        with opened(standalone.web_url, f"/ws/v2/producer/{SPACE}/walked", bearer("passing")) as socket:
+            say(socket, payload=sent("x"))
+            assert heard(socket)["result"] == "ok"
+            assert admin.delete("/namespaces/owned/space/permissions/passing").status_code == 204
+            code, reason = end_of(socket)
+        assert code == 1008, reason
+        assert "passing" in reason
+
+
+@pytest.mark.feature("F-SEC-02", "F-PH-10")
+def test_sessions_and_posts_over_tls(standalone: GuardedStandalone) -> None:
+    context = ssl.create_default_context(cafile=str(standalone.authority.file))
+    reading = opened(
+        standalone.web_url_tls, f"/ws/v2/reader/{SPACE}/secret?messageId=earliest", bearer("both"), context
+    )
+    with reading as socket, httpx.Client(verify=context, headers=bearer("writer")) as http:
+        url = f"{standalone.web_url_tls}/topics/{SPACE}/secret"
+        answer = http.post(url, json={"messages": [{"payload": "hidden"}]})
+        assert answer.status_code == 200, answer.text
+        assert payload_of(heard(socket)) == b"hidden"
+        for role, status in (("taker", 403), ("stranger", 403)):
+            assert http.post(url, json={"messages": []}, headers=bearer(role)).status_code == status
