@@ -63,7 +63,8 @@ class Proxy:
         self._security = security
         self._rules = TargetRules(settings, has_registry=brokers.has_registry)
         self._tasks = Tasks("proxy", on_crash)
-        self._sessions: dict[ProxySession, None] = {}
+        # Each with the address it is counted under; None until that is known.
+        self._sessions: dict[ProxySession, str | None] = {}
         self._by_address: Counter[str] = Counter()
         self._lookups = 0
         self._servers: list[asyncio.Server] = []
@@ -107,24 +108,33 @@ class Proxy:
     # --- for sessions ----------------------------------------------------------------------------
 
     def admit(self, session: ProxySession) -> bool:
-        per_address = self.settings.connections_per_address
-        if len(self._sessions) >= self.settings.connections_max or (
-            per_address and self._by_address[session.address] >= per_address
-        ):
-            _log.warning("refusing %s: %d clients are connected already", session.peer, len(self._sessions))
-            self._rejected.add(1)
-            return False
+        """Whether there is room for one more client."""
+        if len(self._sessions) >= self.settings.connections_max:
+            return self._reject(session, len(self._sessions))
         self._sessions[session] = None
-        self._by_address[session.address] += 1
         self._opened.add(1)
         return True
 
+    def admit_from(self, session: ProxySession, address: str) -> bool:
+        """Whether there is room for one more client of an address; asked once that is known."""
+        per_address = self.settings.connections_per_address
+        if per_address and self._by_address[address] >= per_address:
+            return self._reject(session, self._by_address[address])
+        self._sessions[session] = address
+        self._by_address[address] += 1
+        return True
+
+    def _reject(self, session: ProxySession, connected: int) -> bool:
+        _log.warning("refusing %s: %d clients are connected already", session.peer, connected)
+        self._rejected.add(1)
+        return False
+
     def on_session_ended(self, session: ProxySession, tasks: Tasks) -> None:
-        if session in self._sessions:
-            del self._sessions[session]
-            self._by_address[session.address] -= 1
-            if not self._by_address[session.address]:
-                del self._by_address[session.address]
+        address = self._sessions.pop(session, None)
+        if address is not None:
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
         if not self._tasks.is_closed:
             self._tasks.start(tasks.close(), "end session")
 

@@ -70,7 +70,7 @@ class ProxySession(asyncio.Protocol):
         self.peer = f"{found[0]}:{found[1]}" if isinstance(found, tuple) else str(found)
         if self.proxy.trusted_sources is not None and self.proxy.trusted_sources.has(self.address):
             self._haproxy = HaproxyHeader()
-        if not self.proxy.admit(self):
+        if not self.proxy.admit(self) or (self._haproxy is None and not self.proxy.admit_from(self, self.address)):
             self._transport.abort()
             return
         self._timer = self._loop.call_later(self.proxy.keep_alive_s, self._check_alive)
@@ -81,9 +81,9 @@ class ProxySession(asyncio.Protocol):
             if self._haproxy is not None:
                 if not self._haproxy.feed(data):
                     return
-                if self._haproxy.source:
-                    self.peer = self._haproxy.source
-                data, self._haproxy = self._haproxy.rest(), None
+                data = self._end_of_header(self._haproxy)
+                if self._transport is None or self._transport.is_closing():
+                    return
             if self._cutter is not None:
                 self._on_lookup_bytes(self._cutter, data)
                 return
@@ -92,6 +92,16 @@ class ProxySession(asyncio.Protocol):
                 self._on_connect(commands.parse(command, Sender.CLIENT))
         except MagnetarError as error:
             self.refuse(error)
+
+    def _end_of_header(self, header: HaproxyHeader) -> bytes:
+        """Who calls is the one that the load balancer named, in limits and logs alike; what came behind its header."""
+        self._haproxy = None
+        if header.source:
+            self.peer = header.source
+            self.address = header.source.rpartition(":")[0].strip("[]")
+        if not self.proxy.admit_from(self, self.address) and self._transport is not None:
+            self._transport.abort()
+        return header.rest()
 
     def eof_received(self) -> bool:
         return False
