@@ -2,12 +2,12 @@
 """Apache's own bookie and shell, from an unpacked Pulsar distribution that REFERENCE_PULSAR names."""
 
 import os
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from tests.processes import free_port
 
@@ -73,6 +73,8 @@ class ApacheBookie:
             dbStorage_rocksDB_blockCacheSize="8388608",
             **changes,
         )
+        self._zookeeper = zookeeper
+        self._record = f"{changes.get('zkLedgersRootPath', '/ledgers')}/available/{self.bookie_id}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "ApacheBookie":
@@ -81,18 +83,18 @@ class ApacheBookie:
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(line, env=variables, stdout=log, stderr=log)
         until = time.monotonic() + START_LIMIT_S
-        while not self._answers():
-            assert self._process.poll() is None, self._log_path.read_text()[-4000:]
-            assert time.monotonic() < until, self._log_path.read_text()[-4000:]
-            time.sleep(0.2)
-        return self
-
-    def _answers(self) -> bool:
+        tree = KazooClient(hosts=self._zookeeper)
+        tree.start(timeout=START_LIMIT_S)
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+            # It listens some time before it is listed, and only then it is one of the cluster.
+            while tree.exists(self._record) is None:
+                assert self._process.poll() is None, self._log_path.read_text()[-4000:]
+                assert time.monotonic() < until, self._log_path.read_text()[-4000:]
+                time.sleep(0.2)
+        finally:
+            tree.stop()
+            tree.close()
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
