@@ -6,12 +6,12 @@ as they are, so that a record of Apache Pulsar's survives us.
 Carries.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any, Final
 
 from magnetar.admin.audit import note_change
-from magnetar.errors import BadVersion, DamagedRecord, NoRecord, ServiceNotReady
+from magnetar.errors import BadVersion, NoRecord, ServiceNotReady
+from magnetar.metadata.json_record import decode_json, encode_json
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 
 _ATTEMPTS: Final = 10
@@ -25,12 +25,12 @@ class Records:
 
     async def read(self, path: str) -> dict[str, Any] | None:
         record = await self.store.get(path)
-        return None if record is None else _decoded(path, record.value)
+        return None if record is None else decode_json(record.value, f"The record {path}")
 
     async def create(self, path: str, value: dict[str, Any]) -> bool:
         """False when there is one already."""
         try:
-            await self.store.put(path, _encoded(value), expected_version=MUST_NOT_EXIST)
+            await self.store.put(path, encode_json(value), expected_version=MUST_NOT_EXIST)
         except BadVersion:
             return False
         note_change(path, None, value)
@@ -44,13 +44,13 @@ class Records:
             record = await self.store.get(path)
             if record is None and not create:
                 raise NoRecord(f"There is no record {path}")
-            following = change({} if record is None else _decoded(path, record.value))
+            following = change({} if record is None else decode_json(record.value, f"The record {path}"))
             version = MUST_NOT_EXIST if record is None else record.version
             try:
-                await self.store.put(path, _encoded(following), expected_version=version)
+                await self.store.put(path, encode_json(following), expected_version=version)
             except BadVersion:
                 continue
-            note_change(path, None if record is None else _decoded(path, record.value), following)
+            note_change(path, None if record is None else decode_json(record.value, f"The record {path}"), following)
             return following
         raise ServiceNotReady(f"The record {path} is changed by others all the time; try again")
 
@@ -65,17 +65,3 @@ class Records:
 
     async def children(self, path: str) -> list[str]:
         return await self.store.children(path)
-
-
-def _encoded(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _decoded(path: str, value: bytes) -> dict[str, Any]:
-    try:
-        decoded = json.loads(value or b"{}")
-    except ValueError as error:
-        raise DamagedRecord(f"The record {path} is not JSON: {error}") from error
-    if not isinstance(decoded, dict):
-        raise DamagedRecord(f"The record {path} is not a JSON object")
-    return decoded

@@ -13,6 +13,7 @@ from typing import Any
 
 from magnetar.broker.ownership.owner import Owner
 from magnetar.errors import BadSetting, BadVersion, Damaged, NoRecord, ServiceNotReady, TopicNotFound
+from magnetar.metadata.json_record import decode_json
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 from magnetar.names import (
     PARTITIONED_TOPICS_ROOT,
@@ -58,7 +59,7 @@ class Namespaces:
         record = await self._store.get(topic.partitioned_metadata_path)
         if record is None:
             return 0
-        partitions = self._decode(topic.partitioned_metadata_path, record.value).get("partitions")
+        partitions = decode_json(record.value, f"The record {topic.partitioned_metadata_path}").get("partitions")
         if not isinstance(partitions, int) or not 0 <= partitions <= PARTITIONS_MAX:
             raise Damaged(f"The record {topic.partitioned_metadata_path} has no usable partition count: {partitions!r}")
         return partitions
@@ -66,7 +67,9 @@ class Namespaces:
     async def partitioned_properties(self, topic: TopicName) -> dict[str, str]:
         """What users keep with a partitioned topic; nothing when it is not partitioned."""
         record = await self._store.get(topic.partitioned_metadata_path)
-        kept = {} if record is None else self._decode(topic.partitioned_metadata_path, record.value).get("properties")
+        if record is None:
+            return {}
+        kept = decode_json(record.value, f"The record {topic.partitioned_metadata_path}").get("properties")
         return dict(kept) if isinstance(kept, dict) else {}
 
     async def partitioned(self, namespace: NamespaceName, domain: TopicDomain) -> list[TopicName]:
@@ -94,7 +97,7 @@ class Namespaces:
             record = await self._store.get(path)
             if record is None:
                 raise TopicNotFound(f"Partitioned topic {topic} does not exist")
-            value = self._decode(path, record.value)
+            value = decode_json(record.value, f"The record {path}")
             if partitions <= value.get("partitions", 0):
                 raise BadSetting(
                     f"{topic} has {value['partitions']} partitions; the new number {partitions} must be larger"
@@ -121,13 +124,3 @@ class Namespaces:
         except BadVersion:
             return False
         return True
-
-    @staticmethod
-    def _decode(path: str, value: bytes) -> dict[str, Any]:
-        try:
-            decoded = json.loads(value)
-        except ValueError as error:
-            raise Damaged(f"The record {path} is not JSON: {error}") from error
-        if not isinstance(decoded, dict):
-            raise Damaged(f"The record {path} is not a JSON object")
-        return decoded

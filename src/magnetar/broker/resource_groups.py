@@ -7,7 +7,6 @@ Carries.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -16,6 +15,7 @@ from magnetar.broker.rate_limit import NamedLimit, Rate, RateLimiter, limiter_fo
 from magnetar.broker.topic import Topic
 from magnetar.errors import DamagedRecord, MagnetarError, OwnerClosed, TooManyRequests
 from magnetar.metadata.cache import RecordCache
+from magnetar.metadata.json_record import decode_json, encode_json
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import encode_name
 from magnetar.runtime.tasks import Tasks
@@ -36,7 +36,7 @@ _FREE: Final = GroupLimits()
 class ResourceGroups:
     def __init__(self, store: MetadataStore, tasks: Tasks, loaded: Callable[[], list[Topic]]) -> None:
         self._records: RecordCache[Mapping[str, Any]] = RecordCache(
-            store, RESOURCE_GROUPS_ROOT, decode=_decode, encode=lambda record: json.dumps(record).encode()
+            store, RESOURCE_GROUPS_ROOT, decode=decode_json, encode=encode_json
         )
         self._records.on_changed(self._on_changed)
         self._tasks = tasks
@@ -91,13 +91,3 @@ def _rate(record: Mapping[str, Any], which: str) -> Rate:
 def _limit(record: Mapping[str, Any], name: str) -> int:
     value = record.get(name, 0)
     return max(0, value) if isinstance(value, int) else 0
-
-
-def _decode(value: bytes) -> Mapping[str, Any]:
-    try:
-        decoded = json.loads(value or b"{}")
-    except ValueError as error:
-        raise DamagedRecord(f"it is not JSON: {error}") from error
-    if not isinstance(decoded, dict):
-        raise DamagedRecord("it is not a JSON object")
-    return decoded

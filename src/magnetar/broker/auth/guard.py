@@ -8,7 +8,6 @@ session/withdrawals.py.
 Carries.
 """
 
-import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -19,8 +18,9 @@ from magnetar.broker.auth.authenticator import Credentials, Identity, Principal
 from magnetar.broker.auth.command_rules import questions
 from magnetar.broker.auth.grants import Grants, Need, Record, Target
 from magnetar.config.security import SecuritySettings
-from magnetar.errors import BadSetting, DamagedRecord, NotAuthenticated, NotAuthorized, TopicNotFound
+from magnetar.errors import BadSetting, NotAuthenticated, NotAuthorized, TopicNotFound
 from magnetar.metadata.cache import RecordCache
+from magnetar.metadata.json_record import decode_json, encode_json
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import POLICIES_ROOT, tenant_path
 
@@ -33,7 +33,7 @@ class Guard:
         self._authentication = authentication
         self._records: RecordCache[dict[str, Any]] | None = None
         if settings.authorization_enabled:
-            self._records = RecordCache(store, POLICIES_ROOT, decode=_decode, encode=_encode)
+            self._records = RecordCache(store, POLICIES_ROOT, decode=decode_json, encode=encode_json)
 
     @property
     def is_authenticating(self) -> bool:
@@ -133,17 +133,3 @@ class Guard:
     async def _record(records: RecordCache[dict[str, Any]], path: str) -> Record | None:
         kept = await records.get(path)
         return None if kept is None else kept.value
-
-
-def _decode(value: bytes) -> dict[str, Any]:
-    try:
-        decoded = json.loads(value or b"{}")
-    except ValueError as error:
-        raise DamagedRecord(f"A record of permissions is not JSON: {error}") from error
-    if not isinstance(decoded, dict):
-        raise DamagedRecord("A record of permissions is not a JSON object")
-    return decoded
-
-
-def _encode(value: dict[str, Any]) -> bytes:
-    return json.dumps(value).encode()

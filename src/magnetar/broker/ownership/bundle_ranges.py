@@ -6,13 +6,11 @@ what the first one wrote. A split changes the version that was read and no other
 Carries.
 """
 
-import json
-from typing import Any
-
 from magnetar.broker.ownership.bundles import Bundle, Bundles, decode_bounds, encode_bounds, equal_bounds
 from magnetar.config.metadata import MetadataSettings
-from magnetar.errors import BadVersion, DamagedRecord, ServiceNotReady, TopicNotFound
+from magnetar.errors import BadVersion, ServiceNotReady, TopicNotFound
 from magnetar.metadata.cache import RecordCache
+from magnetar.metadata.json_record import decode_json, encode_json
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 from magnetar.names import LOCAL_POLICIES_ROOT, NamespaceName
 
@@ -23,7 +21,7 @@ class BundleRanges:
     def __init__(self, store: MetadataStore, settings: MetadataSettings | None = None) -> None:
         self._store = store
         self._cache = RecordCache(
-            store, LOCAL_POLICIES_ROOT, decode=_decoded, encode=_encoded, settings=settings or MetadataSettings()
+            store, LOCAL_POLICIES_ROOT, decode=decode_json, encode=encode_json, settings=settings or MetadataSettings()
         )
 
     async def of(self, namespace: NamespaceName) -> Bundles:
@@ -51,9 +49,9 @@ class BundleRanges:
             self._cache.forget(path)
             raise BadVersion(f"The bundles of {bundles.namespace} were changed by someone else")
         following = bundles.split(bundle, points)
-        value = {**_decoded(record.value), "bundles": encode_bounds(following.bounds)}
+        value = {**decode_json(record.value), "bundles": encode_bounds(following.bounds)}
         try:
-            stored = await self._store.put(path, _encoded(value), expected_version=record.version)
+            stored = await self._store.put(path, encode_json(value), expected_version=record.version)
         finally:
             self._cache.forget(path)
         return following._replace(version=stored.version)
@@ -65,29 +63,15 @@ class BundleRanges:
         policies = await self._store.get(namespace.policies_path)
         if policies is None:
             raise TopicNotFound(f"Namespace not found: {namespace}. Create it, or use one that exists")
-        bounds = decode_bounds(_decoded(policies.value).get("bundles"), namespace.policies_path) or equal_bounds(1)
+        bounds = decode_bounds(decode_json(policies.value).get("bundles"), namespace.policies_path) or equal_bounds(1)
         path = namespace.local_policies_path
         present = None if version is None else await self._store.get(path)
-        value = {**({} if present is None else _decoded(present.value)), "bundles": encode_bounds(bounds)}
+        value = {**({} if present is None else decode_json(present.value)), "bundles": encode_bounds(bounds)}
         try:
             await self._store.put(
-                path, _encoded(value), expected_version=MUST_NOT_EXIST if present is None else present.version
+                path, encode_json(value), expected_version=MUST_NOT_EXIST if present is None else present.version
             )
         except BadVersion:
             pass  # another broker was faster: its bundles are everybody's
         finally:
             self._cache.forget(path)
-
-
-def _encoded(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _decoded(value: bytes) -> dict[str, Any]:
-    try:
-        decoded = json.loads(value or b"{}")
-    except ValueError as error:
-        raise DamagedRecord(f"A namespace's record is not JSON: {error}") from error
-    if not isinstance(decoded, dict):
-        raise DamagedRecord("A namespace's record is not a JSON object")
-    return decoded

@@ -12,7 +12,6 @@ Carries.
 
 import contextlib
 import copy
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -30,6 +29,7 @@ from magnetar.config.broker import BrokerSettings
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.errors import BadSetting, DamagedRecord, NoRecord, TopicNotFound
 from magnetar.metadata.cache import Cached, RecordCache
+from magnetar.metadata.json_record import decode_json, encode_json
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import LOCAL_POLICIES_ROOT, POLICIES_ROOT, NamespaceName, TopicDomain, TopicName, decode_name
 
@@ -51,10 +51,12 @@ class Policies:
         self.broker: Final = broker_policies(settings, storage)
         self._cluster = settings.cluster_name
         self._store = store
-        self._namespaces: RecordCache[Json] = RecordCache(store, POLICIES_ROOT, decode=_decode, encode=_encode)
+        self._namespaces: RecordCache[Json] = RecordCache(store, POLICIES_ROOT, decode=decode_json, encode=encode_json)
         # What holds in this cluster alone.
-        self._here: RecordCache[Json] = RecordCache(store, LOCAL_POLICIES_ROOT, decode=_decode, encode=_encode)
-        self._topics: RecordCache[Json] = RecordCache(store, TOPIC_POLICIES_ROOT, decode=_decode, encode=_encode)
+        self._here: RecordCache[Json] = RecordCache(store, LOCAL_POLICIES_ROOT, decode=decode_json, encode=encode_json)
+        self._topics: RecordCache[Json] = RecordCache(
+            store, TOPIC_POLICIES_ROOT, decode=decode_json, encode=encode_json
+        )
         self._namespaces.on_changed(self._on_namespace_changed)
         self._here.on_changed(self._on_namespace_changed)
         self._topics.on_changed(self._on_topic_changed)
@@ -220,17 +222,3 @@ def _level(record: Json, level: str) -> Json:
     if not isinstance(policies, dict):
         raise DamagedRecord(f"{level} is not a JSON object")
     return policies
-
-
-def _decode(value: bytes) -> Json:
-    try:
-        decoded = json.loads(value) if value else {}
-    except ValueError as error:
-        raise DamagedRecord(f"it is not JSON: {error}") from error
-    if not isinstance(decoded, dict):
-        raise DamagedRecord("it is not a JSON object")
-    return decoded
-
-
-def _encode(record: Json) -> bytes:
-    return json.dumps(record).encode()
