@@ -82,19 +82,26 @@ class ApacheBookie:
         line = [str(distribution() / "bin" / "pulsar"), "bookie"]
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(line, env=variables, stdout=log, stderr=log)
+        try:
+            self._wait_until_listed(self._process)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _wait_until_listed(self, process: "subprocess.Popen[bytes]") -> None:
+        """It listens some time before it is listed, and only then it is one of the cluster."""
         until = time.monotonic() + START_LIMIT_S
         tree = KazooClient(hosts=self._zookeeper)
         tree.start(timeout=START_LIMIT_S)
         try:
-            # It listens some time before it is listed, and only then it is one of the cluster.
             while tree.exists(self._record) is None:
-                assert self._process.poll() is None, self._log_path.read_text()[-4000:]
+                assert process.poll() is None, self._log_path.read_text()[-4000:]
                 assert time.monotonic() < until, self._log_path.read_text()[-4000:]
                 time.sleep(0.2)
         finally:
             tree.stop()
             tree.close()
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
