@@ -20,7 +20,7 @@ from magnetar.bookie.rocks_index import RocksLedgerIndex
 from magnetar.cli.cluster_inventory import ClusterInventory, shown
 from magnetar.cli.exposure import check_bookie_exposure
 from magnetar.cli.ledger_client import LedgerClient, ledger_client
-from magnetar.cli.machine import describe_memory, warn_of_shared_disks
+from magnetar.cli.machine import describe_memory, warn_of_disks
 from magnetar.cli.role import RoleFlags, announce, cluster_store, role_settings
 from magnetar.config.key import BOOKIE
 from magnetar.config.load import Settings
@@ -73,7 +73,7 @@ def run_bookie(flags: RoleFlags, given: dict[str, str | None]) -> int:
                 bookie = await Bookie.open(parts, settings.bookie, settings.bookie_server)
                 opened.push_async_callback(bookie.close)
                 describe_memory(settings, bookies=True)
-                warn_of_shared_disks(settings, flags.data_dir)
+                warn_of_disks(settings.bookie, flags.data_dir)
                 level = FormatLevel(store, settings.metadata.format_level_max)
                 # Once more, now that whoever raises the level can see us.
                 await level.check()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says at the start of a role what its machine gives: memory, and disks that do two jobs.
+"""Says at the start of a role what its machine gives: memory, and disks that do not suit their job.
 
 Carries.
 """
@@ -8,9 +8,10 @@ import logging
 import os
 from pathlib import Path
 
+from magnetar.config.bookie import BookieSettings
 from magnetar.config.load import Settings
 from magnetar.runtime.host import read_host
-from magnetar.runtime.machine_advice import memory_sentences, shared_disks
+from magnetar.runtime.machine_advice import memory_sentences, rotating_journals, shared_disks
 
 _log = logging.getLogger(__name__)
 
@@ -36,12 +37,32 @@ def describe_memory(settings: Settings, *, brokers: bool = False, bookies: bool 
         _log.warning("%s", warning)
 
 
-def warn_of_shared_disks(settings: Settings, data_dir: str) -> None:
+def warn_of_disks(settings: BookieSettings, data_dir: str) -> None:
+    """Journals that share a device with ledgers, and synced journals on devices that rotate."""
+
     def device_of(directory: str) -> int | None:
         try:
             return os.stat(Path(data_dir) / directory).st_dev
         except OSError:
             return None
 
-    for sentence in shared_disks(settings.bookie.journal_directories, settings.bookie.ledger_directories, device_of):
+    def is_rotational(directory: str) -> bool | None:
+        device = device_of(directory)
+        return None if device is None else device_rotates(device)
+
+    sentences = shared_disks(settings.journal_directories, settings.ledger_directories, device_of)
+    if settings.journal_sync:
+        sentences += rotating_journals(settings.journal_directories, is_rotational)
+    for sentence in sentences:
         _log.warning("%s", sentence)
+
+
+def device_rotates(device: int, devices: Path = Path("/sys/dev/block")) -> bool | None:
+    """What the kernel says of a device, or of the disk that it is a partition of; None where it says nothing."""
+    found = (devices / f"{os.major(device)}:{os.minor(device)}").resolve()
+    for place in (found, found.parent):
+        try:
+            return (place / "queue" / "rotational").read_text().strip() == "1"
+        except OSError:
+            continue
+    return None

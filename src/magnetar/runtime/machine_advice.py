@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to say of a machine when a process starts on it: how its memory divides, and disks that do two jobs.
+"""What to say of a machine when a process starts on it: how its memory divides, and disks that do not suit their job.
 
 Pulsar's advice: 1 to 2 GB are the system's, half of the rest a process's, half the page cache's; journals are on disks
-of their own, because their syncs wait for whatever else a disk does.
+of their own, because their syncs wait for whatever else a disk does, and on disks that do not rotate.
 Decides.
 """
 
@@ -52,6 +52,16 @@ def shared_disks(journals: Sequence[str], ledgers: Sequence[str], device_of: Cal
         "flushed there; give journalDirectories a disk of its own"
         for journal in journals
         if (device := device_of(journal)) in taken and device is not None
+    ]
+
+
+def rotating_journals(journals: Sequence[str], is_rotational: Callable[[str], bool | None]) -> list[str]:
+    """A sentence for each synced journal on a disk that turns. `is_rotational` is None where nobody can tell."""
+    return [
+        f"journal {journal} is on a rotating disk and every group of adds is synced there, which takes milliseconds "
+        "each time: put journalDirectories on an SSD, or give up durability on power loss with journalSyncData=false"
+        for journal in journals
+        if is_rotational(journal)
     ]
 
 

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many disks, and what a machine is told at the start."""
 
+import os
+from pathlib import Path
+
 import pytest
 
+from magnetar.cli import machine
+from magnetar.cli.machine import device_rotates, warn_of_disks
 from magnetar.cli.sizing import DiskKind, Load, size
+from magnetar.config.bookie import BookieSettings
 from magnetar.errors import BadSetting
-from magnetar.runtime.machine_advice import memory_sentences, shared_disks, split_memory
+from magnetar.runtime.machine_advice import memory_sentences, rotating_journals, shared_disks, split_memory
 
 GIB = 1024**3
 DISK = DiskKind(write=200, read=200, size=1_000)
@@ -55,3 +61,35 @@ def test_journals_that_share_a_device_with_ledgers_are_warned_of() -> None:
     (warned,) = shared_disks(("/fast/journal", "/slow/journal"), ledgers, devices.get)
     assert warned.startswith("journal /slow/journal and ledgers /slow/ledgers are on one device")
     assert shared_disks(("/gone",), ("/gone",), devices.get) == []
+
+
+@pytest.mark.feature("F-TUN-09")
+def test_a_synced_journal_on_a_rotating_disk_is_warned_of() -> None:
+    rotates = {"/hdd/journal": True, "/ssd/journal": False}
+    (warned,) = rotating_journals(("/hdd/journal", "/ssd/journal", "/unknown"), rotates.get)
+    assert warned.startswith("journal /hdd/journal is on a rotating disk")
+    assert "journalSyncData=false" in warned
+
+
+@pytest.mark.feature("F-TUN-09")
+def test_the_kernel_is_asked_of_the_device_or_of_the_disk_that_it_is_a_part_of(tmp_path: Path) -> None:
+    disk, devices = tmp_path / "sda", tmp_path / "block"
+    (disk / "queue").mkdir(parents=True)
+    (disk / "sda1").mkdir()
+    devices.mkdir()
+    for number, place in ((0, disk), (1, disk / "sda1")):
+        (devices / f"8:{number}").symlink_to(place)
+    for said, rotates in (("1\n", True), ("0\n", False)):
+        (disk / "queue" / "rotational").write_text(said)
+        assert [device_rotates(os.makedev(8, number), devices) for number in (0, 1, 2)] == [rotates, rotates, None]
+
+
+@pytest.mark.feature("F-TUN-09")
+@pytest.mark.parametrize(("sync", "warnings"), [(True, 1), (False, 0)])
+def test_a_bookie_says_at_its_start_that_its_journal_should_not_rotate(
+    sync: bool, warnings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "journal").mkdir()
+    monkeypatch.setattr(machine, "device_rotates", lambda device: True)
+    warn_of_disks(BookieSettings(journal_sync=sync), str(tmp_path))
+    assert caplog.text.count("is on a rotating disk") == warnings
