@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, cast
 from magnetar.bookie.add_answers import LedgerAnswers, OldAnswer, ProtobufAnswer
 from magnetar.bookie.add_runs import LedgerRun
 from magnetar.bookie.guard import Guard
+from magnetar.bookie.memory_reads import MemoryReads
 from magnetar.bookie.storage import BookieStorage
 from magnetar.bookie.version_three import VersionThree
 from magnetar.config.bookie_server import BookieServerSettings
@@ -98,6 +99,9 @@ class BookieConnection(asyncio.Protocol):
         self._is_ending = False
         self._is_open = False
         self.peer = "?"
+        self._memory_reads = MemoryReads(
+            storage, held_max=settings.connection_reads_max, answer=self._answer_read, otherwise=self._start_read
+        )
         self._tasks = Tasks("bookie connection", self._on_crash, tasks_max=settings.connection_reads_max)
         self._transport: asyncio.Transport
 
@@ -163,6 +167,7 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_open = False
+        self._memory_reads.close()
         self._out.clear()
         self._owner.on_disconnected(self, self._tasks)
 
@@ -300,10 +305,10 @@ class BookieConnection(asyncio.Protocol):
             answer = OldAnswer(self, request) if old else self._listeners.get(ledger_id) or self._listener(ledger_id)
             self._storage.add(ledger_id, entry_id, entry, key, answer, not old and flags & _RECOVERY != 0)
         elif isinstance(request, v2.ReadRequest):
-            if request.master_key is None and self._read_at_hand(request):
-                return
-            refusal = v2.read_response_front(_TOO_MANY, request.ledger_id, request.entry_id, 0, request.version)
-            self._start(partial(self._read, request), _READ, (refusal,))
+            if request.master_key is None:
+                self._memory_reads.ask(request)
+            else:
+                self._start_read(request)
         elif isinstance(request, v2.BatchReadRequest):
             ids = (request.ledger_id, request.entry_id, request.request_id)
             refusals = v2.encode_batch_read_response(_TOO_MANY, *ids)
@@ -318,22 +323,20 @@ class BookieConnection(asyncio.Protocol):
         made = self._listeners[ledger_id] = LedgerAnswers(self, ledger_id)
         return made
 
-    def _read_at_hand(self, request: v2.ReadRequest) -> bool:
-        """Answer a read from memory, as far as the client takes its answers; whether that was possible."""
+    def _answer_read(self, request: v2.ReadRequest, entry: bytes) -> bool:
+        """Give an entry that was in memory, as far as the client takes its answers."""
         if self._at_hand_bytes > self._settings.connection_write_bytes_max:
-            return False
-        ledger_id, entry_id = request.ledger_id, request.entry_id
-        try:
-            entry = self._storage.at_hand(ledger_id, entry_id)
-        except MagnetarError:
-            return False
-        if entry is None:
             return False
         self._at_hand_bytes += len(entry)
         for by_name in (self._counts.requests, self._counts.operations):
             by_name[_READ].ok.observe(0)
-        self.send(v2.read_response_front(0, ledger_id, entry_id, len(entry), request.version), entry)
+        front = v2.read_response_front(0, request.ledger_id, request.entry_id, len(entry), request.version)
+        self.send(front, entry)
         return True
+
+    def _start_read(self, request: v2.ReadRequest) -> None:
+        refusal = v2.read_response_front(_TOO_MANY, request.ledger_id, request.entry_id, 0, request.version)
+        self._start(partial(self._read, request), _READ, (refusal,))
 
     async def _read(self, request: v2.ReadRequest) -> int:
         ledger_id, entry_id = request.ledger_id, request.entry_id

@@ -2,14 +2,15 @@
 """Finding an entry: write caches, then what was read ahead, then index and entry log.
 
 Owns the read cache and the bound on reads that wait for a disk. A ledger is read by one at a time, in the order they
-came: what the first reads ahead serves the others from memory, and a slow ledger holds up only itself. Gives bytes,
+came: what the first reads ahead serves all that wait at once, and a slow ledger holds up only itself. Gives bytes,
 None for "not here", or EntryUnknown; whether None proves an absence is for the caller to say.
 Carries.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.ledger_directory import LedgerDirectory
@@ -23,6 +24,18 @@ Result = TypeVar("Result")
 _IDS_PER_SCAN: Final = 10_000
 # Whoever asks for much gets this much of it by one read of the disk.
 _ASKED_BYTES_MAX: Final = 1024 * 1024
+# Of those who waited for a read, so many are answered in one turn of the loop.
+_SERVED_PER_TURN: Final = 128
+
+
+class _Waiting(NamedTuple):
+    """Somebody who waits until a ledger's read has ended; None for an answer means that it is his turn to read."""
+
+    first: int
+    count_max: int
+    bytes_max: int
+    since: float
+    answer: asyncio.Future[list[bytes] | None]
 
 
 async def _answered(question: Awaitable[Result]) -> Result:
@@ -51,8 +64,8 @@ class EntryReader:
         counts: BookieCounts,
     ) -> None:
         self._counts = counts
-        # By ledger: the end of the last read that was asked for.
-        self._turns: dict[int, asyncio.Future[None]] = {}
+        # By ledger that somebody reads from disk: who waits for the end of that, in the order they came.
+        self._turns: dict[int, deque[_Waiting]] = {}
         self._settings = settings
         self._caches = caches
         self._directories = directories
@@ -74,12 +87,24 @@ class EntryReader:
 
     async def read_run(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """Consecutive entries from first on, about what was asked for or less; nothing when the first is not here."""
-        before = self._turns.get(ledger_id)
-        if before is None:
+        waiting = self._turns.get(ledger_id)
+        if waiting is None:
             found = self._in_memory(ledger_id, first, count_max, bytes_max)
             if found:
                 return found
-        return await self._in_turn(ledger_id, first, count_max, bytes_max, before)
+        if self._reads >= self._reads_max:
+            raise TooManyRequests(f"{self._reads_max} reads wait for the disk already")
+        self._reads += 1
+        try:
+            if waiting is not None:
+                return await self._in_turn(ledger_id, first, count_max, bytes_max, waiting)
+            self._turns[ledger_id] = deque()
+            try:
+                return await self._from_disk(ledger_id, first, count_max, bytes_max)
+            finally:
+                self._pass_on(ledger_id)
+        finally:
+            self._reads -= 1
 
     def at_hand(self, ledger_id: int, entry_id: int) -> bytes | None:
         """An entry that is in memory while nobody reads this ledger from disk: then it overtakes nobody."""
@@ -106,36 +131,36 @@ class EntryReader:
         return found
 
     async def _in_turn(
-        self, ledger_id: int, first: int, count_max: int, bytes_max: int, before: asyncio.Future[None] | None
+        self, ledger_id: int, first: int, count_max: int, bytes_max: int, waiting: deque[_Waiting]
     ) -> list[bytes]:
-        if self._reads >= self._reads_max:
-            raise TooManyRequests(f"{self._reads_max} reads wait for the disk already")
         loop = asyncio.get_running_loop()
-        mine = self._turns[ledger_id] = loop.create_future()
-        self._reads += 1
+        answer: asyncio.Future[list[bytes] | None] = loop.create_future()
+        waiting.append(_Waiting(first, count_max, bytes_max, loop.time(), answer))
         try:
-            if before is not None:
-                since = loop.time()
-                if not before.done():
-                    await asyncio.wait((before,))
-                self._counts.read_wait.observe((loop.time() - since) * 1000)
-                found = self._in_memory(ledger_id, first, count_max, bytes_max)
-                if found:
-                    return found
-            return await self._from_disk(ledger_id, first, count_max, bytes_max)
+            found = await answer
+            return await self._from_disk(ledger_id, first, count_max, bytes_max) if found is None else found
         finally:
-            self._reads -= 1
-            if before is not None and not before.done():
-                # Given up while waiting: whoever is next waits for the one before us.
-                before.add_done_callback(lambda _: mine.set_result(None))
-            else:
-                mine.set_result(None)
-            if self._turns.get(ledger_id) is mine:
-                if mine.done():
-                    del self._turns[ledger_id]
-                else:
-                    assert before is not None
-                    self._turns[ledger_id] = before
+            # Also when given up between having the turn and using it.
+            if not answer.cancelled() and answer.result() is None:
+                self._pass_on(ledger_id)
+
+    def _pass_on(self, ledger_id: int) -> None:
+        """A read has ended: answer those whose entries are in memory now, and let the first of the others read."""
+        waiting = self._turns[ledger_id]
+        loop = asyncio.get_running_loop()
+        for _ in range(min(len(waiting), _SERVED_PER_TURN)):
+            first, count_max, bytes_max, since, answer = waiting.popleft()
+            if answer.done():
+                continue
+            self._counts.read_wait.observe((loop.time() - since) * 1000)
+            found = self._in_memory(ledger_id, first, count_max, bytes_max)
+            answer.set_result(found or None)
+            if not found:
+                return
+        if waiting:
+            loop.call_soon(self._pass_on, ledger_id)
+        else:
+            del self._turns[ledger_id]
 
     async def _from_disk(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         self._counts.write_cache_misses += 1
@@ -159,8 +184,9 @@ class EntryReader:
         self._counts.read_ahead_bytes.observe(sum(map(len, entries)))
         count = _asked_for(ids, entries, count_max, bytes_max)
         if count < len(entries):
+            # What is given now is kept too: the next reader of this ledger begins where this one did.
             # A newer copy of an entry may have been added meanwhile; the write cache is asked first in any case.
-            self._cache.put(ledger_id, ids[count:], entries[count:])
+            self._cache.put(ledger_id, ids, entries)
         return entries[:count]
 
     async def last_entry_id(self, ledger_id: int) -> int | None:

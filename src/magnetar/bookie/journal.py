@@ -74,7 +74,7 @@ class Journal:
         "_file_position", "_groups", "_is_full", "_log", "_loop", "_offset", "_on_failed", "_on_pressure",
         "_own", "_piece_records_max", "_prepared_bytes", "_queue_bytes_max", "_runs", "_seal_delay_s",
         "_seal_timer", "_sealed_at", "_seed", "_spare", "_spare_wanted_at", "_told", "_untold", "_waiters",
-        "directory", "synced", "syncs",
+        "after_sync", "directory", "synced", "syncs",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +104,8 @@ class Journal:
         self._base = first.first_position
         self.synced = first.first_position
         self.syncs = 0
+        # Called once each, on the loop, after those whose entries the next sync covers are answered.
+        self.after_sync: list[Callable[[], None]] = []
         self._begin_file(first, is_prepared=False)
         self._batch: list[bytes] = []
         self._batch_bytes = 0
@@ -241,6 +243,11 @@ class Journal:
     def has_failed(self) -> bool:
         return self._failure is not None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something waits for a sync."""
+        return bool(self._groups or self._batch)
+
     def queued_bytes(self) -> int:
         assert self._log is not None
         return self._log.queued_bytes() + self._batch_bytes
@@ -361,6 +368,10 @@ class Journal:
                     waiter.set_result(None)
         if not groups and self._seal_timer is None and self._sealed_at != self._offset:
             self._seal_timer = self._loop.call_later(self._seal_delay_s, self._seal, self._offset)
+        if self.after_sync:
+            callbacks, self.after_sync = self.after_sync, []
+            for callback in callbacks:
+                self._loop.call_soon(callback)
         if self._is_full and self.queued_bytes() <= self._queue_bytes_max // 2:
             self._is_full = False
             self._on_pressure(False)

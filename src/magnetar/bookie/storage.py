@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Final
 
 from magnetar.bookie.add_runs import AddListener, LedgerRun, Run
+from magnetar.bookie.adds_under_way import AddsUnderWay
 from magnetar.bookie.careful_adds import CarefulAdds
 from magnetar.bookie.checkpoint_cycle import CheckpointCycle
 from magnetar.bookie.confirmation_waits import ConfirmationWaits
@@ -77,6 +78,7 @@ class BookieStorage:
         self._flush_failed = False
         self._disk_full = False
         self._journals: list[Journal] = []
+        self.adds = AddsUnderWay(self._journals)
         self._states = opening.table.states
         self._half_bytes_max = settings.write_cache_bytes_max // 2
         self._entry_bytes_max = settings.entry_bytes_max

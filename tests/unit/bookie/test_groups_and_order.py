@@ -293,6 +293,50 @@ def test_a_read_that_is_given_up_lets_the_next_one_pass() -> None:
     run(scenario())
 
 
+@pytest.mark.feature("F-BKS-25")
+def test_a_read_that_is_given_up_when_its_turn_has_come_lets_the_next_one_pass() -> None:
+    async def scenario() -> None:
+        disk = SimulatedDisk()
+        async with bench(disk, replace(ROOMY, read_ahead_entries_max=1)) as storage:
+            await add_all(storage, 2, range(3))
+            await storage.checkpoint()
+            disk.kernel.faults.read_latency = Latency(5.0)
+            reads = [asyncio.ensure_future(storage.read(2, entry_id)) for entry_id in range(3)]
+            # Told of the end of the first before the second is: by then it is the second's turn.
+            reads[0].add_done_callback(lambda _: reads[1].cancel())
+            done = await asyncio.gather(*reads, return_exceptions=True)
+            assert [each for each in done if isinstance(each, bytes)] == [packed(2, i) for i in (0, 2)]
+            assert isinstance(done[1], asyncio.CancelledError)
+            assert storage.stats().reads_in_progress == 0
+
+    run(scenario())
+
+
+@pytest.mark.feature("F-BKS-25")
+def test_one_read_of_the_disk_answers_all_who_wait_for_it_and_the_next_reader_too() -> None:
+    async def scenario() -> None:
+        disk = SimulatedDisk()
+        large = 1024 * 1024
+        settings = replace(ROOMY, read_ahead_entries_max=1_000, read_cache_bytes_max=large, entry_log_bytes_max=large)
+        async with bench(disk, settings) as storage:
+            await add_all(storage, 2, range(300))
+            await storage.checkpoint()
+            disk.kernel.faults.read_latency = Latency(5.0)
+            calls = 0
+
+            def count(call: DiskCall) -> None:
+                nonlocal calls
+                calls += call.call is Call.READ and call.path.endswith(".log")
+
+            disk.kernel.faults.on_call = count
+            reads = [asyncio.ensure_future(storage.read(2, entry_id)) for entry_id in range(300)]
+            assert await asyncio.gather(*reads) == [packed(2, entry_id) for entry_id in range(300)]
+            assert calls == 1
+            assert [storage.at_hand(2, entry_id) for entry_id in (0, 299)] == [packed(2, 0), packed(2, 299)]
+
+    run(scenario())
+
+
 @pytest.mark.feature("F-BKS-31")
 def test_tail_reads_stay_in_memory_while_others_scan() -> None:
     async def scenario() -> None:

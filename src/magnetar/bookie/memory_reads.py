@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection's reads that memory can answer: at once, but in slices while adds wait for a sync.
+
+Owns the reads held back and how much was given since the last sync. A reader that catches up would otherwise keep the
+loop and the interpreter busy while the journal needs them; between one sync and the next it gets a slice, and after a
+short while another one even when a sync takes long. What is not in memory is the connection's to read.
+Carries.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from magnetar.bookie.adds_under_way import AddsUnderWay
+from magnetar.errors import MagnetarError
+from magnetar.wire.bookkeeper import v2
+
+_SLICE_BYTES: Final = 16 * 1024
+_HELD_MAX_S: Final = 0.002
+
+
+class _Storage(Protocol):
+    adds: AddsUnderWay
+
+    def at_hand(self, ledger_id: int, entry_id: int) -> bytes | None: ...
+
+
+class MemoryReads:
+    """Invariant: reads are looked up in the order they came; while some are held, so are those behind them."""
+
+    __slots__ = (
+        "_adds", "_answer", "_asked_to_wake", "_at_hand", "_given_bytes", "_held", "_held_max", "_loop", "_otherwise",
+        "_syncs", "_timer",
+    )  # fmt: skip
+
+    def __init__(
+        self, storage: _Storage, *, held_max: int,
+        answer: Callable[[v2.ReadRequest, bytes], bool], otherwise: Callable[[v2.ReadRequest], None],
+    ) -> None:  # fmt: skip
+        """`answer` says whether the client takes this much now; who is not answered is for `otherwise`."""
+        self._loop = asyncio.get_running_loop()
+        self._adds = storage.adds
+        self._at_hand = storage.at_hand
+        self._answer = answer
+        self._otherwise = otherwise
+        self._held: deque[v2.ReadRequest] = deque()
+        self._held_max = held_max
+        self._given_bytes = 0
+        # The count of syncs when the present slice was begun.
+        self._syncs = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._asked_to_wake = False
+
+    def ask(self, request: v2.ReadRequest) -> None:
+        if not self._held and self._may_go():
+            self._serve(request)
+        elif len(self._held) < self._held_max:
+            self._held.append(request)
+            if self._timer is None:
+                self._hold()
+        else:
+            self._otherwise(request)
+
+    def close(self) -> None:
+        self._held.clear()
+        self._cancel()
+
+    def _may_go(self) -> bool:
+        if self._given_bytes < _SLICE_BYTES:
+            return True
+        if self._adds.syncs() != self._syncs or not self._adds.are_waiting():
+            self._given_bytes = 0
+            return True
+        return False
+
+    def _serve(self, request: v2.ReadRequest) -> None:
+        try:
+            entry = self._at_hand(request.ledger_id, request.entry_id)
+        except MagnetarError:
+            entry = None
+        if entry is None or not self._answer(request, entry):
+            self._otherwise(request)
+        else:
+            if not self._given_bytes:
+                self._syncs = self._adds.syncs()
+            self._given_bytes += len(entry)
+
+    def _hold(self) -> None:
+        self._timer = self._loop.call_later(_HELD_MAX_S, self._go_on)
+        if not self._asked_to_wake:
+            self._asked_to_wake = True
+            self._adds.call_after_sync(self._on_synced)
+
+    def _on_synced(self) -> None:
+        self._asked_to_wake = False
+        if self._timer is not None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._cancel()
+        self._given_bytes = 0
+        while self._held and self._may_go():
+            self._serve(self._held.popleft())
+        if self._held:
+            self._hold()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

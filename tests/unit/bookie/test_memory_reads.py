@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads that memory answers: at once when no add waits, in slices between syncs when some do."""
+
+import asyncio
+from collections.abc import Callable
+
+from magnetar.bookie.memory_reads import MemoryReads
+from magnetar.errors import StorageFailed
+from magnetar.wire.bookkeeper import v2
+from magnetar.wire.bookkeeper.codes import PROTOCOL_VERSION
+from tests.conftest import RunOnLoop
+from tests.unit.bookie.benches import turns_until
+
+ENTRY = bytes(4096)
+# Entries of that size in a slice.
+SLICE = 4
+
+
+class Adds:
+    """Adds that wait for as long as the test says."""
+
+    def __init__(self) -> None:
+        self.waiting = False
+        self.synced = 0
+        self.callbacks: list[Callable[[], None]] = []
+
+    def are_waiting(self) -> bool:
+        return self.waiting
+
+    def syncs(self) -> int:
+        return self.synced
+
+    def call_after_sync(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def sync(self) -> None:
+        self.synced += 1
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+class Client:
+    """A storage with entries 0 to 99 in memory, and a client that notes what becomes of its reads."""
+
+    def __init__(self, *, held_max: int = 1_000, is_taking: bool = True) -> None:
+        self.adds = Adds()
+        self.answered: list[int] = []
+        self.others: list[int] = []
+        self._is_taking = is_taking
+        # What is under test does not know more of the storage than this.
+        self.reads = MemoryReads(
+            self,  # type: ignore[arg-type]
+            held_max=held_max,
+            answer=self._answer,
+            otherwise=lambda request: self.others.append(request.entry_id),
+        )
+
+    def at_hand(self, ledger_id: int, entry_id: int) -> bytes | None:
+        if ledger_id != 1:
+            raise StorageFailed("the bookie is ending")
+        return ENTRY if entry_id < 100 else None
+
+    def _answer(self, request: v2.ReadRequest, entry: bytes) -> bool:
+        if self._is_taking:
+            self.answered.append(request.entry_id)
+        return self._is_taking
+
+    def ask(self, *entry_ids: int, ledger_id: int = 1) -> None:
+        for entry_id in entry_ids:
+            self.reads.ask(v2.ReadRequest(PROTOCOL_VERSION, 0, ledger_id, entry_id, None))
+
+
+def test_everything_is_answered_at_once_while_no_add_waits(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        client = Client()
+        client.ask(*range(50))
+        assert client.answered == list(range(50))
+
+    loop_run(scenario())
+
+
+def test_beside_adds_each_sync_lets_one_slice_pass_in_order(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        client = Client()
+        client.adds.waiting = True
+        client.ask(*range(SLICE * 2 + 2))
+        assert client.answered == list(range(SLICE))
+        client.adds.sync()
+        assert client.answered == list(range(SLICE * 2))
+        client.ask(99)
+        assert client.answered == list(range(SLICE * 2)), "it waits behind those who came before"
+        client.adds.waiting = False
+        client.adds.sync()
+        assert client.answered == [*range(SLICE * 2 + 2), 99]
+        assert client.others == []
+
+    loop_run(scenario())
+
+
+def test_reads_that_come_with_each_sync_are_not_held(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        client = Client()
+        client.adds.waiting = True
+        for number in range(5):
+            client.ask(*range(number * SLICE, (number + 1) * SLICE))
+            client.adds.sync()
+        assert client.answered == list(range(SLICE * 5))
+
+    loop_run(scenario())
+
+
+def test_a_sync_that_takes_long_holds_nobody_for_ever(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        client = Client()
+        client.adds.waiting = True
+        client.ask(*range(SLICE * 6))
+        await turns_until(lambda: len(client.answered) == SLICE * 6)
+        assert client.answered == list(range(SLICE * 6))
+        assert len(client.adds.callbacks) == 1, "however often it went on by itself"
+
+    loop_run(scenario())
+
+
+def test_what_memory_does_not_have_or_the_client_does_not_take_is_read_otherwise(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        client = Client()
+        client.ask(7, 100, 8)
+        client.ask(9, ledger_id=2)
+        assert (client.answered, client.others) == ([7, 8], [100, 9])
+        slow = Client(is_taking=False)
+        slow.ask(1, 2)
+        assert slow.others == [1, 2]
+
+    loop_run(scenario())
+
+
+def test_so_many_are_held_and_no_more(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        client = Client(held_max=3)
+        client.adds.waiting = True
+        client.ask(*range(SLICE + 5))
+        assert (len(client.answered), client.others) == (SLICE, [SLICE + 3, SLICE + 4])
+        client.reads.close()
+        client.adds.sync()
+        await asyncio.sleep(0)
+        assert len(client.answered) == SLICE, "whoever is gone is not answered"
+
+    loop_run(scenario())
