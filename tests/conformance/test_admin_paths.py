@@ -41,8 +41,8 @@ def test_no_known_path_is_answered_as_if_it_were_unknown(http: httpx.Client) -> 
 
 
 def test_what_is_not_served_is_named() -> None:
-    assert unserved_feature("PUT", "/admin/v2/persistent/t/n/topic/offload") == "Offloading"
-    assert unserved_feature("GET", "/admin/v3/functions/t/n") == "Functions"
+    assert unserved_feature("PUT", "/admin/v2/persistent/t/n/topic/offload") == "offloading"
+    assert unserved_feature("GET", "/admin/v3/functions/t/n") == "functions"
     assert unserved_feature("GET", "/admin/v2/nonsense") is None
 
 

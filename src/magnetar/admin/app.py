@@ -203,7 +203,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     feature = unserved_feature(request.method, request.scope["path"])
     if feature is not None and error.status_code in (404, 405):
-        return refused(501, f"{feature} is not served by this broker")
+        return refused(501, f"Not served by this broker: {feature}")
     return refused(error.status_code, str(error.detail))
 
 

@@ -314,26 +314,26 @@ _TABLE: Final = """
 
 # The first that a path starts with names its feature.
 _FEATURES: Final = (
-    ("/admin/v2/schemas", "Schema metadata over HTTP"),
-    ("/admin/v2/worker", "The function worker"),
-    ("/admin/v2/functions", "Functions"),
-    ("/admin/v3/functions", "Functions"),
-    ("/admin/v3/sinks", "Sinks"),
-    ("/admin/v3/sources", "Sources"),
-    ("/admin/v3/packages", "Packages"),
-    ("/admin/v3/transactions", "Transactions over HTTP"),
-    ("/admin/v2/resource-quotas", "Resource quotas of bundles"),
-    ("/admin/v2/broker-stats", "The statistics of a Java virtual machine"),
-    ("/topics", "Publishing over HTTP"),
+    ("/admin/v2/schemas", "schema metadata over HTTP"),
+    ("/admin/v2/worker", "the function worker"),
+    ("/admin/v2/functions", "functions"),
+    ("/admin/v3/functions", "functions"),
+    ("/admin/v3/sinks", "sinks"),
+    ("/admin/v3/sources", "sources"),
+    ("/admin/v3/packages", "packages"),
+    ("/admin/v3/transactions", "transactions over HTTP"),
+    ("/admin/v2/resource-quotas", "resource quotas of bundles"),
+    ("/admin/v2/broker-stats", "statistics of a Java virtual machine"),
+    ("/topics", "publishing over HTTP"),
 )
 _LAST_PARTS: Final = (
-    ("offload", "Offloading"),
-    ("scanOffloadedLedgers", "Offloading"),
-    ("replicatedSubscriptionStatus", "Replicated subscriptions"),
-    ("migrate", "Migration between clusters"),
-    ("migration", "Migration between clusters"),
-    ("internal-info", "The raw record of a managed ledger"),
-    ("shutdown", "Stopping a broker over HTTP"),
+    ("offload", "offloading"),
+    ("scanOffloadedLedgers", "offloading"),
+    ("replicatedSubscriptionStatus", "replicated subscriptions"),
+    ("migrate", "migration between clusters"),
+    ("migration", "migration between clusters"),
+    ("internal-info", "the raw record of a managed ledger"),
+    ("shutdown", "stopping a broker over HTTP"),
 )
 
 
@@ -357,7 +357,7 @@ def feature_of(known: str) -> str:
         if known.startswith(start):
             return feature
     last = known.rpartition("/")[2]
-    return dict(_LAST_PARTS).get(last, f"The path {known}")
+    return dict(_LAST_PARTS).get(last, f"the path {known}")
 
 
 @cache

@@ -14,6 +14,7 @@ from magnetar.admin.at_owner import clear_elsewhere, is_elsewhere, unsubscribe_e
 from magnetar.admin.bodies import Body, an_object, texts
 from magnetar.admin.bundle_routes import ranges_of, require_bundle
 from magnetar.admin.bundles import boundaries, bundle_data, is_within, parsed_bundles
+from magnetar.admin.forced_deletion import empty_namespace, remove_namespace
 from magnetar.admin.names_asked import decoded_subscription, decoded_tenant
 from magnetar.admin.partitions import require_namespace
 from magnetar.admin.parts import AdminParts, Namespace, Parts
@@ -22,7 +23,7 @@ from magnetar.admin.slices import sliced
 from magnetar.admin.topic_lists import TopicListAnswer
 from magnetar.broker.policies.fields import check_namespace
 from magnetar.broker.topic_list import ListMode
-from magnetar.errors import BadSetting, NoRecord
+from magnetar.errors import BadSetting
 from magnetar.names import NamespaceName, TopicName, tenant_path
 
 router = APIRouter(prefix="/admin/v2/namespaces", tags=["namespaces"])
@@ -93,21 +94,16 @@ async def create(parts: Parts, namespace: Namespace, body: Body) -> Response:
 
 
 @router.delete(NAMESPACE)
-async def delete(parts: Parts, namespace: Namespace, force: bool = False) -> Response:
+async def delete(request: Request, parts: Parts, namespace: Namespace, force: bool = False) -> Response:
     if await parts.records.read(namespace.policies_path) is None:
         raise AdminRefused(404, f"Namespace {namespace} does not exist.")
     if force:
-        raise AdminRefused(405, "Broker doesn't allow forced deletion of namespaces")
-    if await parts.broker.topics.names(namespace, ListMode.ALL):
+        if not parts.settings.forced_namespace_deletion:
+            raise AdminRefused(405, "Broker doesn't allow forced deletion of namespaces")
+        await empty_namespace(request, parts, namespace)
+    elif await parts.broker.topics.names(namespace, ListMode.ALL):
         raise AdminRefused(409, "Cannot delete non empty namespace")
-    if parts.broker.cluster is not None:
-        for bundle in (await parts.broker.bundles.of(namespace)).all():
-            await parts.broker.cluster.free(bundle)
-    await parts.records.delete(namespace.local_policies_path)
-    try:
-        await parts.records.store.delete(namespace.policies_path)
-    except NoRecord as error:
-        raise AdminRefused(404, f"Namespace {namespace} does not exist.") from error
+    await remove_namespace(parts, namespace)
     return done()
 
 

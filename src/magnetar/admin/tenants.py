@@ -6,14 +6,15 @@ Carries.
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from magnetar.admin.answers import AdminRefused, answered, done
 from magnetar.admin.bodies import Body, an_object, texts
+from magnetar.admin.forced_deletion import empty_namespace, remove_namespace
 from magnetar.admin.names_asked import decoded_tenant
 from magnetar.admin.parts import AdminParts, Parts
 from magnetar.errors import NoRecord
-from magnetar.names import CLUSTERS_ROOT, POLICIES_ROOT, tenant_path
+from magnetar.names import CLUSTERS_ROOT, POLICIES_ROOT, NamespaceName, tenant_path
 
 router = APIRouter(prefix="/admin/v2/tenants", tags=["tenants"])
 
@@ -54,12 +55,16 @@ async def update(parts: Parts, tenant: str, body: Body) -> Response:
 
 
 @router.delete("/{tenant}")
-async def delete(parts: Parts, tenant: str, force: bool = False) -> Response:
+async def delete(request: Request, parts: Parts, tenant: str, force: bool = False) -> Response:
     name = decoded_tenant(tenant)
     if await parts.records.read(tenant_path(name)) is None:
         raise AdminRefused(404, "Tenant doesn't exist")
     if force:
-        raise AdminRefused(405, "Broker doesn't allow forced deletion of tenants")
+        if not parts.settings.forced_tenant_deletion:
+            raise AdminRefused(405, "Broker doesn't allow forced deletion of tenants")
+        for each in await parts.records.children(tenant_path(name)):
+            await empty_namespace(request, parts, NamespaceName(name, each))
+            await remove_namespace(parts, NamespaceName(name, each))
     if await parts.records.children(tenant_path(name)):
         raise AdminRefused(409, "The tenant still has active namespaces")
     await parts.records.delete(tenant_path(name))

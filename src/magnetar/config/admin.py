@@ -44,3 +44,6 @@ class AdminSettings:
     # What one peek, examine or analysis of a backlog may read.
     analysed_entries_max: int = 10_000
     namespace_bundles: int = 4
+    # Whether `force` deletes a namespace with its topics, a tenant with its namespaces.
+    forced_namespace_deletion: bool = False
+    forced_tenant_deletion: bool = False

@@ -14,6 +14,8 @@ ADMIN_KEYS: Final[tuple[Key, ...]] = rows(
     ("httpRequestsLimitEnabled", "requests_limited", Flag(), "HTTP requests are limited to a rate."),
     ("httpRequestsMaxPerSecond", "requests_per_s", Decimal(0.01, 1e9), "That rate, for all clients together."),
     ("statsUpdateFrequencyInSecs", "rates_interval_s", Whole(1, 3600), "Rates are those of the last so many seconds."),
+    ("forceDeleteNamespaceAllowed", "forced_namespace_deletion", Flag(), "Force deletes a namespace with its topics."),
+    ("forceDeleteTenantAllowed", "forced_tenant_deletion", Flag(), "Force deletes a tenant with its namespaces."),
     (
         "exposeTopicLevelMetricsInPrometheus",
         "metrics_topic_level",
