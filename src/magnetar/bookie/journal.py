@@ -99,7 +99,9 @@ class Journal:
         self._on_failed = on_failed
         self._log: SyncedLog | None = None
         self._failure: StorageFailed | None = None
-        self._spare = JournalSpare(disk, directory, settings, self._on_spare_crashed)
+        self._spare = JournalSpare(
+            disk, directory, settings, position=lambda: self.place().position, on_crash=self._on_spare_crashed
+        )
         # The position of the log's first byte in this journal's life.
         self._base = first.first_position
         self.synced = first.first_position

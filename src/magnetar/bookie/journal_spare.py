@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The spare of one journal: a file whose blocks are all written, so that syncs of what is written over them are cheap.
 
-Owns at most one such file and the way it is made: filled with zeros at a bounded rate, or an old journal that nobody
-needs any more. Takes little of the space that is free, and gives up quietly when the disk does not let it: a journal
-goes on without. Never writes to a file that the journal has taken.
+Owns at most one such file and the way it is made: filled with zeros at a bounded rate, while the journal itself writes
+more slowly than that, or an old journal that nobody needs any more. Takes little of the space that is free, and gives
+up quietly when the disk does not let it: a journal goes on without. Never writes to a file that the journal has taken.
 Carries.
 """
 
@@ -28,16 +28,29 @@ _log = logging.getLogger(__name__)
 class JournalSpare:
     """Invariant: no name is used twice in a life, so a file that was taken is never met again."""
 
-    __slots__ = ("_busy", "_bytes_per_second_max", "_directory", "_disk", "_made", "_path", "_tasks", "bytes")
+    __slots__ = (
+        "_busy",
+        "_bytes_per_second_max",
+        "_directory",
+        "_disk",
+        "_made",
+        "_path",
+        "_position",
+        "_tasks",
+        "bytes",
+    )
 
     def __init__(
-        self, disk: Disk, directory: str, settings: BookieSettings, on_crash: Callable[[str, BaseException], None]
-    ) -> None:
+        self, disk: Disk, directory: str, settings: BookieSettings, *, position: Callable[[], int],
+        on_crash: Callable[[str, BaseException], None],
+    ) -> None:  # fmt: skip
+        """`position` says how much the journal has written in its life."""
         self._disk = disk
         self._directory = directory
         # Its size; 0: there is none. Without syncs nothing waits for the file system.
         self.bytes = min(settings.journal_spare_bytes, settings.journal_file_bytes_max) if settings.journal_sync else 0
         self._bytes_per_second_max = settings.journal_spare_bytes_per_second_max
+        self._position = position
         self._tasks = Tasks(f"spare of {directory}", on_crash)
         self._made = 0
         self._busy = False
@@ -113,6 +126,14 @@ class JournalSpare:
                 await file.write(offset, (zeros[: self.bytes - offset],))
                 # Piece by piece: a sync of the journal may wait for one of them, never for all.
                 await file.sync()
-                await asyncio.sleep(len(zeros) / self._bytes_per_second_max)
+                await self._pause(len(zeros))
         finally:
             await file.close()
+
+    async def _pause(self, written: int) -> None:
+        """As long as the rate asks for, and until the journal writes no faster than that: it would not wait for us."""
+        is_busy = True
+        while is_busy:
+            before = self._position()
+            await asyncio.sleep(written / self._bytes_per_second_max)
+            is_busy = self._position() - before > written

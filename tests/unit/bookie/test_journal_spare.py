@@ -34,7 +34,7 @@ async def in_directory(capacity_bytes: int = 1 << 40) -> SimulatedDisk:
 
 
 def spare_of(disk: SimulatedDisk, settings: BookieSettings = SETTINGS) -> JournalSpare:
-    return JournalSpare(disk, DIRECTORY, settings, failed)
+    return JournalSpare(disk, DIRECTORY, settings, position=lambda: 0, on_crash=failed)
 
 
 @asynccontextmanager
@@ -103,6 +103,27 @@ def test_the_next_spare_has_another_name() -> None:
             await turns_until(lambda: spare.is_ready)
             taken.append(spare.take())
         assert len({*taken}) == 3
+        await spare.close()
+
+    run(scenario())
+
+
+def test_a_spare_is_not_filled_while_the_journal_writes_faster() -> None:
+    async def scenario() -> None:
+        disk = await in_directory()
+        positions = iter(range(0, 100 * SPARE_BYTES, SPARE_BYTES + 1))
+        rests = 0
+
+        def position() -> int:
+            nonlocal rests
+            found = next(positions, None)
+            rests += found is None
+            return found or 0
+
+        spare = JournalSpare(disk, DIRECTORY, SETTINGS, position=position, on_crash=failed)
+        spare.prepare()
+        await turns_until(lambda: spare.is_ready)
+        assert rests > 0, "it was ready before the journal came to rest"
         await spare.close()
 
     run(scenario())
