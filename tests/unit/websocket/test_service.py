@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service on a broker in this process: sessions, their number, their statistics, and the end of all."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from magnetar.config.websocket import WebSocketSettings
+from magnetar.runtime.clock import SystemClock
+from magnetar.runtime.memory_transport import connect_in_memory
+from magnetar.runtime.metrics import Metrics
+from magnetar.testing import LocalPulsar
+from magnetar.websocket.caller import AtBroker
+from magnetar.websocket.service import WebSocketService
+from tests.conftest import RunOnLoop
+from tests.unit.websocket.plain_client import HEADERS, PlainClient
+
+NAMESPACE = "persistent/public/default"
+HELLO = base64.b64encode(b"hello").decode()
+
+
+@asynccontextmanager
+async def served(**settings: Any) -> AsyncIterator[WebSocketService]:
+    wanted = WebSocketSettings(**settings)
+    async with LocalPulsar() as pulsar:
+        service = WebSocketService(wanted, AtBroker(pulsar.standalone.broker, wanted, SystemClock()), Metrics())
+        service.start()
+        try:
+            yield service
+        finally:
+            await service.stop()
+
+
+async def opened(service: WebSocketService, path: str) -> PlainClient:
+    client = PlainClient()
+    connect_in_memory(
+        lambda: client, lambda: service.new_connection("GET", path, HEADERS, ("10.0.0.1", 7), None), "test"
+    )
+    await client.until(lambda: client.answer)
+    return client
+
+
+@pytest.mark.feature("F-PH-10", "B-27")
+def test_a_message_goes_through_and_is_counted(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        async with served() as service:
+            taking = await opened(service, f"/ws/v2/consumer/{NAMESPACE}/t/s")
+            making = await opened(service, f"/ws/v2/producer/{NAMESPACE}/t")
+            making.say(payload=HELLO, context="c")
+            assert (await making.heard())["context"] == "c"
+            message = await taking.heard()
+            assert message["payload"] == HELLO
+            taking.say(messageId=message["messageId"])
+            taking.say(type="isEndOfTopic")
+            assert await taking.heard() == {"endOfTopic": False}
+            stats = service.statistics()["persistent://public/default/t"]
+            assert stats["producerStats"] == [{"remoteConnection": "10.0.0.1:7", "numberOfMsgPublished": 1}]
+            assert stats["consumerStats"][0]["numberOfMsgDelivered"] == 1
+            assert service.metrics() == ()
+            service.close_interval()
+            (row,) = service.metrics()
+            assert row["dimensions"] == {"namespace": "public/default"}
+            found = row["metrics"]
+            assert (found["ns_msg_publish_rate"], found["ns_byte_publish_rate"]) == (1, 5)
+            assert (found["ns_msg_deliver_rate"], found["ns_msg_ack_rate"]) == (1, 1)
+            assert sum(count for name, count in found.items() if name.startswith("ns_msg_publish_latency_")) == 1
+            service.close_interval()
+            assert service.metrics()[0]["metrics"]["ns_msg_publish_rate"] == 0
+
+    loop_run(scenario())
+
+
+@pytest.mark.feature("B-27")
+def test_sessions_are_bounded_and_make_room_when_they_end(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        async with served(sessions_max=1) as service:
+            first = await opened(service, f"/ws/v2/producer/{NAMESPACE}/t")
+            second = await opened(service, f"/ws/v2/producer/{NAMESPACE}/t")
+            assert second.answer.startswith(b"HTTP/1.1 503")
+            first.protocol.send_close(1000)
+            first.flush()
+            await first.is_gone.wait()
+            answer = b""
+            while not answer.startswith(b"HTTP/1.1 101"):
+                answer = (await opened(service, f"/ws/v2/producer/{NAMESPACE}/t")).answer
+
+    loop_run(scenario())
+
+
+@pytest.mark.feature("B-27")
+def test_what_was_said_before_the_end_is_stored(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        async with served() as service:
+            making = await opened(service, f"/ws/v2/producer/{NAMESPACE}/t?batchingEnabled=true")
+            for number in range(100):
+                making.say(payload=base64.b64encode(str(number).encode()).decode())
+            making.protocol.send_close(1000)
+            making.flush()
+            reading = await opened(service, f"/ws/v2/reader/{NAMESPACE}/t?messageId=earliest")
+            found = [base64.b64decode((await reading.heard())["payload"]) for _ in range(100)]
+            assert found == [str(number).encode() for number in range(100)]
+            stopped = await opened(service, f"/ws/v2/consumer/{NAMESPACE}/t/s")
+        await stopped.is_gone.wait()
+        assert stopped.close_code == 1001
+
+    loop_run(scenario())
+
+
+@pytest.mark.feature("B-27")
+def test_a_reader_that_never_reads_costs_what_its_bounds_say(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        async with served(unsent_bytes_max=20_000) as service:
+            making = await opened(service, f"/ws/v2/producer/{NAMESPACE}/t")
+            for _ in range(200):
+                making.say(payload=base64.b64encode(b"x" * 1_000).decode())
+            for _ in range(200):
+                await making.heard()
+            client = PlainClient()
+            near, far = connect_in_memory(
+                lambda: client,
+                lambda: service.new_connection(
+                    "GET", f"/ws/v2/reader/{NAMESPACE}/t?messageId=earliest", HEADERS, None, None
+                ),
+                "test",
+            )
+            await client.until(lambda: client.texts)
+            near.pause_reading()
+            seen = -1
+            while far.get_write_buffer_size() != seen:
+                seen = far.get_write_buffer_size()
+                await asyncio.sleep(0.01)
+            assert 20_000 <= seen < 25_000
+            near.resume_reading()
+            await client.until(lambda: len(client.texts) == 200)
+
+    loop_run(scenario())
