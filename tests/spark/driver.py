@@ -13,16 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from magnetar import spark as magnetar_spark
 from tests.spark import crash_points
 from tests.spark.loopback_cluster import SHORT_LIVED_JVM
+from tests.spark.queries import run_to_end
 
 LINGER_S = 300
 SUBSCRIPTION = "driver"
-STARTS_MAX = 20
 
 
 def frame_of(source: DataFrame, parts: int) -> DataFrame:
@@ -72,18 +71,8 @@ def main() -> None:
     frame = spark.readStream.format("pulsar-crashing").options(**options, **source).load()
     rows = frame_of(frame, given["parts"])
     writer = (lingering(rows, given["straggler"]) if "straggler" in given else rows).writeStream
-    writer = writer.format("pulsar-crashing").trigger(availableNow=True)
-    writer = writer.options(**options, topic=given["out"], checkpointLocation=given["checkpoint"])
-    for _ in range(STARTS_MAX):
-        try:
-            writer.start().awaitTermination()
-            break
-        except StreamingQueryException as error:
-            # Spark waits ten seconds for its Python process, which a busy machine may not have for it.
-            if "Python worker failed to connect back" not in str(error):
-                raise
-    else:
-        raise SystemExit("Spark's Python process never came up")
+    writer = writer.format("pulsar-crashing")
+    run_to_end(writer.options(**options, topic=given["out"], checkpointLocation=given["checkpoint"]))
     spark.stop()
 
 

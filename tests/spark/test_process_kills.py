@@ -4,37 +4,31 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from magnetar.blocking import Client
 from tests.processes import StandaloneProcess
 from tests.spark import crash_points
 from tests.spark.in_process import read_batch
+from tests.spark.queries import LIMIT_S, run_to_end
 from tests.spark.test_batch_source import publish
-from tests.spark.test_stream_source import LIMIT_S
 
 MESSAGES = 2_000
 
 
-def start(
+def copying(
     spark: SparkSession, url: str, topic: str, checkpoint: str, kind: str = "pulsar", limit: int = 1_000
-) -> Callable[[], bool]:
-    """A query from topic to topic; returns the call that waits for its end and says whether it went well."""
+) -> DataStreamWriter:
+    """A query from topic to topic."""
     options = {"service.url": url, "topic": topic, "startingOffsets": "earliest", "maxMessagesPerTrigger": str(limit)}
     frame: DataFrame = spark.readStream.format(kind).options(**options).load().select("value").repartition(2)
     writer = frame.writeStream.format(kind).option("service.url", url).option("topic", f"{topic}-out")
-    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-
-    def ended() -> bool:
-        try:
-            return bool(query.awaitTermination(LIMIT_S))
-        except Exception:
-            return False
-
-    return ended
+    return writer.option("checkpointLocation", checkpoint)
 
 
 def rows_out(url: str, topic: str) -> Counter[bytes]:
@@ -54,8 +48,7 @@ def test_a_killed_worker_is_replaced_and_its_task_runs_again(
     publish(client, topic, MESSAGES)
     for point in ("reading", "staging"):
         crash_file.write_text(json.dumps({"point": point, "whom": "worker"}))
-        ended = start(spark, standalone.service_url, topic, f"{checkpoint}-{point}", "pulsar-crashing")
-        assert ended()
+        run_to_end(copying(spark, standalone.service_url, topic, f"{checkpoint}-{point}", "pulsar-crashing"))
         assert not crash_file.exists(), "nobody was killed"
     # Two queries from one topic to one target: each of them once.
     assert rows_out(standalone.service_url, topic) == expected() + expected()
@@ -76,12 +69,15 @@ def test_a_broker_killed_while_a_query_runs_costs_no_row(
 ) -> None:
     with Client(other.service_url) as client:
         publish(client, topic, MESSAGES)
-    ended = start(spark, other.service_url, topic, checkpoint, limit=500)
-    sink_logs = Path(checkpoint) / "commits"
-    eventually(lambda: sink_logs.exists() and any(sink_logs.glob("[0-9]*")), limit_s=LIMIT_S)
-    other.kill()
-    other.start()
-    if not ended():
+    writer = copying(spark, other.service_url, topic, checkpoint, limit=500)
+    with ThreadPoolExecutor(1) as pool:
+        query = pool.submit(run_to_end, writer)
+        sink_logs = Path(checkpoint) / "commits"
+        eventually(lambda: sink_logs.exists() and any(sink_logs.glob("[0-9]*")), limit_s=LIMIT_S)
+        other.kill()
+        other.start()
+        failure = query.exception()
+    if failure is not None:
         # A query that gave up in between is started again, as whoever runs it would.
-        assert start(spark, other.service_url, topic, checkpoint, limit=500)()
+        run_to_end(writer)
     assert rows_out(other.service_url, topic) == expected()

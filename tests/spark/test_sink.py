@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from magnetar.blocking import Client
 from tests.processes import StandaloneProcess
+from tests.spark.queries import run_to_end
 from tests.spark.test_batch_source import publish, read
-from tests.spark.test_stream_source import LIMIT_S, stream
+from tests.spark.test_stream_source import stream
 
 
 def write(frame: DataFrame, standalone: StandaloneProcess, topic: str, **options: str) -> None:
@@ -77,9 +78,7 @@ def test_a_stream_from_topic_to_topic_is_exact_over_replays(
     def run() -> None:
         writer = frame.writeStream.format("pulsar").option("service.url", standalone.service_url)
         writer = writer.option("topic", f"{topic}-out").option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(LIMIT_S)
-        assert query.exception() is None
+        run_to_end(writer)
 
     run()
     assert values(spark, standalone, f"{topic}-out") == Counter(str(number).encode() for number in range(900))

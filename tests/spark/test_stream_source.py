@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from magnetar.blocking import Client
 from tests.processes import StandaloneProcess
+from tests.spark.queries import run_to_end
 from tests.spark.test_batch_source import publish
-
-LIMIT_S = 300
 
 
 def stream(spark: SparkSession, standalone: StandaloneProcess, topic: str, **options: object) -> DataFrame:
@@ -39,10 +38,7 @@ class Collected:
 
 
 def run_available(frame: DataFrame, collected: Collected, checkpoint: str) -> None:
-    query = frame.writeStream.foreachBatch(collected).option("checkpointLocation", checkpoint)
-    started = query.trigger(availableNow=True).start()
-    assert started.awaitTermination(LIMIT_S), started.lastProgress
-    assert started.exception() is None
+    run_to_end(frame.writeStream.foreachBatch(collected).option("checkpointLocation", checkpoint))
 
 
 @pytest.mark.feature("F-SPK-02")
