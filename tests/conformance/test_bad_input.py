@@ -123,6 +123,8 @@ def test_the_largest_message_is_announced_and_taken_and_one_more_byte_is_refused
         ("persistent://public/default/" + "x" * 5_000, pb.InvalidTopicName),
         ("persistent://public/nowhere/t", pb.TopicNotFound),
         ("persistent://nobody/default/t", pb.TopicNotFound),
+        ("persistent://pulsar/system/__transaction_log_0", pb.AuthorizationError),
+        ("persistent://public/default/t-s__transaction_pending_ack", pb.AuthorizationError),
     ],
 )
 def test_producers_of_impossible_topics_are_refused(standalone: StandaloneProcess, name: str, code: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import google_crc32c
 import re2
 
-from magnetar.errors import BadName
+from magnetar.errors import BadName, NotAuthorized
 from magnetar.names import TopicName
 
 _EVENT_TOPICS: Final = (
@@ -23,10 +23,8 @@ _EVENT_TOPICS: Final = (
     "__transaction_buffer_snapshot_segments",
     "__transaction_buffer_snapshot_indexes",
 )
-_COORDINATOR_TOPICS: Final = (
-    "persistent://pulsar/system/transaction_coordinator_assign",
-    "persistent://pulsar/system/__transaction_log_",
-)
+_TRANSACTION_LOGS: Final = "persistent://pulsar/system/__transaction_log_"
+_COORDINATOR_TOPICS: Final = ("persistent://pulsar/system/transaction_coordinator_assign", _TRANSACTION_LOGS)
 _PENDING_ACKS: Final = "__transaction_pending_ack"
 # What a pattern may cost to compile.
 _PATTERN_BYTES_MAX: Final = 1024 * 1024
@@ -51,6 +49,16 @@ def is_system_topic(topic: TopicName) -> bool:
     base = topic.base
     full = str(base)
     return base.local_name in _EVENT_TOPICS or full.startswith(_COORDINATOR_TOPICS) or full.endswith(_PENDING_ACKS)
+
+
+def check_not_a_log(topic: TopicName) -> None:
+    """NotAuthorized for the names under which brokers keep records of transactions: nobody opens these as a topic.
+
+    Whoever did would take the log from its owner, and what was written there could not be read as records.
+    """
+    full = str(topic.base)
+    if full.startswith(_TRANSACTION_LOGS) or full.endswith(_PENDING_ACKS):
+        raise NotAuthorized(f"{topic} is a log of the broker's own, which no client opens")
 
 
 def hash_of(names: Collection[str]) -> str:

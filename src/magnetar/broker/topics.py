@@ -28,7 +28,7 @@ from magnetar.broker.sheltered import sheltered
 from magnetar.broker.timed import Timed
 from magnetar.broker.topic import Topic
 from magnetar.broker.topic_directory import TopicDirectory
-from magnetar.broker.topic_list import ListMode, is_system_topic
+from magnetar.broker.topic_list import ListMode, check_not_a_log, is_system_topic
 from magnetar.broker.topic_watches import TopicWatches
 from magnetar.broker.transactions.subscription_acks import close_pending_acks, recover_pending_acks
 from magnetar.config.broker import BrokerSettings
@@ -137,6 +137,7 @@ class Topics:
 
     async def load(self, name: TopicName, *, create: bool) -> Topic:
         """The stored topic of this name. TopicNotFound when it is absent and may not be made."""
+        check_not_a_log(name)
         await self.check_served(name)
         if self._closing:
             raise ServiceNotReady("The broker is stopping; look the topic up again")
@@ -202,6 +203,7 @@ class Topics:
 
         TopicExists when there is one of this name, partitioned or not.
         """
+        check_not_a_log(name)
         await self.directory.check_new(name)
         if name.is_persistent and not await self.managed_ledgers.create(name.persistence_name, properties):
             raise TopicExists(f"This topic already exists: {name}")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magnetar.broker.topic_list import ListView, TopicPattern, hash_of, is_system_topic
-from magnetar.errors import BadName
+from magnetar.broker.topic_list import ListView, TopicPattern, check_not_a_log, hash_of, is_system_topic
+from magnetar.errors import BadName, NotAuthorized
 from magnetar.names import TopicName
 
 
@@ -89,3 +89,12 @@ def test_differences_add_up_to_the_list(rounds: list[tuple[bool, set[int]]]) -> 
         known = (known - set(change.deleted)) | set(change.new)
         assert known == {f"persistent://public/default/t{number}" for number in numbers}
         assert view.hash == hash_of(known)
+
+
+@pytest.mark.feature("F-SEC-02")
+def test_nobody_opens_the_logs_of_transactions_as_a_topic() -> None:
+    for name in ("pulsar/system/__transaction_log_0", "public/default/t-partition-0-s__transaction_pending_ack"):
+        with pytest.raises(NotAuthorized, match="log of the broker's own"):
+            check_not_a_log(TopicName.parse(f"persistent://{name}"))
+    for name in ("public/default/__transaction_log_0", "pulsar/system/other", "a/b/__transaction_pending_acks"):
+        check_not_a_log(TopicName.parse(f"persistent://{name}"))
