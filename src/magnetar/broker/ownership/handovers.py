@@ -9,14 +9,14 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from magnetar.broker.ownership.bundles import Bundle, parse_bundle
 from magnetar.broker.ownership.cluster_ownership import ClusterOwnership
+from magnetar.broker.ownership.inbox import Inbox
 from magnetar.broker.ownership.owner import Owner
 from magnetar.errors import MagnetarError, MetadataError
-from magnetar.metadata.store import Change, MetadataStore
+from magnetar.metadata.store import MetadataStore
 from magnetar.names import decode_name, encode_name
 from magnetar.runtime.tasks import Tasks
 
@@ -31,25 +31,16 @@ class Handovers:
     def __init__(self, store: MetadataStore, ownership: ClusterOwnership, tasks: Tasks) -> None:
         self._store = store
         self._ownership = ownership
-        self._tasks = tasks
-        self._inbox = ""
-        self._wake = asyncio.Event()
-        self._unwatch: list[Callable[[], None]] = []
+        self._inbox = Inbox(store, HANDOVER_ROOT, tasks, self._on_record)
 
     def start(self, broker_id: str) -> None:
-        self._inbox = f"{HANDOVER_ROOT}/{broker_id}"
-        self._unwatch = [
-            self._store.watch(self._inbox, self._on_change),
-            # What came while this broker was cut off is told by nobody.
-            self._store.watch_session(lambda event: self._wake.set()),
-        ]
-        self._tasks.start(self._watch_inbox(), "handovers: inbox")
+        self._inbox.start(broker_id)
 
     async def hand_over(self, bundle: Bundle, target: Owner) -> bool:
         """Give a bundle to another broker; False when it is not this one's. It may end elsewhere: ask who has it."""
         if not self._ownership.serves(bundle):
             return False
-        path = f"{HANDOVER_ROOT}/{target.broker_id}/{encode_name(str(bundle))}"
+        path = f"{self._inbox.of(target.broker_id)}/{encode_name(str(bundle))}"
         try:
             await self._store.put(path, b"", ephemeral=True)
         except MetadataError as error:
@@ -63,8 +54,7 @@ class Handovers:
         return released
 
     def close(self) -> None:
-        for unwatch in self._unwatch:
-            unwatch()
+        self._inbox.close()
 
     async def _arrived(self, bundle: Bundle) -> None:
         arrived = asyncio.Event()
@@ -87,17 +77,7 @@ class Handovers:
         except MagnetarError as error:
             _log.info("the word about a handover goes with the session: %s", error)
 
-    def _on_change(self, change: Change) -> None:
-        self._wake.set()
-
-    async def _watch_inbox(self) -> None:
-        while True:
-            try:
-                for name in await self._store.children(self._inbox):
-                    bundle = parse_bundle(decode_name(name))
-                    if bundle is not None:
-                        self._ownership.await_handover(bundle)
-            except MetadataError as error:
-                _log.info("the inbox of handovers could not be read: %s", error)
-            await self._wake.wait()
-            self._wake.clear()
+    def _on_record(self, name: str) -> None:
+        bundle = parse_bundle(decode_name(name))
+        if bundle is not None:
+            self._ownership.await_handover(bundle)

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from magnetar.broker.ownership.bundles import Bundle, parse_bundle
+from magnetar.broker.ownership.inbox import Inbox
 from magnetar.errors import MagnetarError, MetadataError, NoRecord, ServiceNotReady
-from magnetar.metadata.store import Change, MetadataStore
+from magnetar.metadata.store import MetadataStore
 from magnetar.names import decode_name, encode_name
 from magnetar.runtime.tasks import Tasks
 
@@ -55,23 +56,15 @@ class Orders:
         self._tasks = tasks
         self._carry_out = carry_out
         self._timeout_s = timeout_ms / 1000
-        self._inbox = ""
+        self._inbox = Inbox(store, ORDERS_ROOT, tasks, self._on_record)
         self._running: dict[str, None] = {}
-        self._wake = asyncio.Event()
-        self._unwatch: list[Callable[[], None]] = []
 
     def start(self, broker_id: str) -> None:
-        self._inbox = f"{ORDERS_ROOT}/{broker_id}"
-        self._unwatch = [
-            self._store.watch(self._inbox, self._on_change),
-            # What came while this broker was cut off is told by nobody.
-            self._store.watch_session(lambda event: self._wake.set()),
-        ]
-        self._tasks.start(self._watch_inbox(), "orders: inbox")
+        self._inbox.start(broker_id)
 
     async def send(self, broker_id: str, order: Order) -> None:
         """Have another broker do it, and wait until it has. ServiceNotReady says why it has not."""
-        path = f"{ORDERS_ROOT}/{broker_id}/{encode_name(str(order.bundle))}"
+        path = f"{self._inbox.of(broker_id)}/{encode_name(str(order.bundle))}"
         changed = asyncio.Event()
         unwatch = self._store.watch(path, lambda change: changed.set())
         try:
@@ -90,26 +83,15 @@ class Orders:
             await self._forget(path)
 
     def close(self) -> None:
-        for unwatch in self._unwatch:
-            unwatch()
+        self._inbox.close()
 
-    def _on_change(self, change: Change) -> None:
-        self._wake.set()
-
-    async def _watch_inbox(self) -> None:
-        while True:
-            try:
-                for name in await self._store.children(self._inbox):
-                    if name not in self._running:
-                        self._running[name] = None
-                        self._tasks.start(self._serve(name), f"order {name}")
-            except MetadataError as error:
-                _log.info("the inbox of orders could not be read: %s", error)
-            await self._wake.wait()
-            self._wake.clear()
+    def _on_record(self, name: str) -> None:
+        if name not in self._running:
+            self._tasks.start(self._serve(name), f"order {name}")
+            self._running[name] = None
 
     async def _serve(self, name: str) -> None:
-        path = f"{self._inbox}/{name}"
+        path = f"{self._inbox.path}/{name}"
         try:
             record = await self._store.get(path)
             value = {} if record is None else _decoded(record.value)
