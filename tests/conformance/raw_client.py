@@ -56,6 +56,19 @@ class RawClient:
         )
         return self.answer_to(request_id)
 
+    def subscribe(self, topic: str, subscription: str, consumer_id: int = 1, **fields: Any) -> pb.BaseCommand:
+        """SUBSCRIBE and its answer."""
+        request = pb.CommandSubscribe(
+            topic=topic,
+            subscription=subscription,
+            subType=pb.CommandSubscribe.Shared,
+            consumer_id=consumer_id,
+            request_id=self.request_id(),
+            **fields,
+        )
+        self.say(Type.SUBSCRIBE, request)
+        return self.answer_to(request.request_id)
+
     def close_producer(self, producer_id: int = 1) -> pb.BaseCommand:
         request_id = self.request_id()
         self.say(Type.CLOSE_PRODUCER, pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id))

@@ -168,19 +168,27 @@ def test_clients_go_on_while_their_bundle_goes_back_and_forth(cluster: Cluster, 
     assert unknown.status_code == 412
 
 
-def test_a_closed_producer_is_told_the_next_owner(cluster: Cluster) -> None:
+@pytest.mark.feature("B-04")
+def test_clients_of_a_transferred_bundle_are_told_the_next_owner(cluster: Cluster) -> None:
     namespace = make_namespace(cluster, "told", bundles=1)
     topic = f"persistent://{namespace}/t"
     owner = owner_of(cluster, topic)
     target = other_than(cluster, owner)
     with RawClient(port_of(owner.said["serviceUrl"])) as client:
         assert client.open_producer(topic).type == Kind.PRODUCER_SUCCESS
+        assert client.subscribe(topic, "s").type == Kind.SUCCESS
         path = f"/admin/v2/namespaces/{namespace}/0x00000000_0xffffffff/unload"
         done(owner, "PUT", path, params={"destinationBroker": broker_id(target)})
-        closed = client.expect(Kind.CLOSE_PRODUCER).close_producer
-        assert closed.assignedBrokerServiceUrl == target.said["serviceUrl"]
+        closed = [client.next(), client.next()]
+        assert {each.type for each in closed if each is not None} == {Kind.CLOSE_PRODUCER, Kind.CLOSE_CONSUMER}
+        for each in closed:
+            assert each is not None
+            told = each.close_producer if each.type == Kind.CLOSE_PRODUCER else each.close_consumer
+            assert told.assignedBrokerServiceUrl == target.said["serviceUrl"]
+    # Served there at once: nobody has looked anything up.
     with RawClient(port_of(target.said["serviceUrl"])) as client:
         assert client.open_producer(topic).type == Kind.PRODUCER_SUCCESS
+        assert client.subscribe(topic, "s").type == Kind.SUCCESS
 
 
 @pytest.mark.feature("F-BND-17", "F-BND-20")
