@@ -200,6 +200,22 @@ def test_garbage_is_answered_once_and_the_connection_closed(loop_run: Callable[[
     loop_run(check())
 
 
+def test_a_server_that_speaks_otherwise_is_refused_with_what_to_look_at(loop_run: Callable[[Any], Any]) -> None:
+    async def check() -> None:
+        async def web(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
+            writer.close()
+
+        server = await asyncio.start_server(web, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(CannotStart, match=r"does not speak as a metadata server does.*right port"):
+            await RemoteStore.open("127.0.0.1", port, QUICK)
+        server.close()
+        await server.wait_closed()
+
+    loop_run(check())
+
+
 def test_connections_are_bounded_and_a_client_that_never_greets_is_cut(
     loop_run: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,10 +33,16 @@ def unstamped(cookies: Cookies, found: Mapping[str, Cookie | None]) -> Sequence[
     """
     expected, registered, _ = cookies
     if registered is not None and registered != expected:
-        raise BadCookie(f"bookie {expected.bookie_id} is registered as {_said(registered)}, not as {_said(expected)}")
+        raise BadCookie(
+            f"bookie {expected.bookie_id} is registered as {_said(registered)}, not as {_said(expected)}: give it the "
+            "directories that it is registered with, or another bookie id. Nothing was changed"
+        )
     for directory, cookie in found.items():
         if cookie is not None and cookie != expected:
-            raise BadCookie(f"{directory} belongs to {_said(cookie)}, not to {_said(expected)}")
+            raise BadCookie(
+                f"{directory} belongs to {_said(cookie)}, not to {_said(expected)}: give the data directory, bookie id "
+                "and metadata store that belong together. Nothing was changed"
+            )
     missing = [directory for directory, cookie in found.items() if cookie is None]
     if missing and registered is not None:
         raise BadCookie(

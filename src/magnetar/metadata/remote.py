@@ -71,6 +71,7 @@ class _Link(asyncio.Protocol):
         self._number = 0
         self._ping_timer: asyncio.TimerHandle | None = None
         self._heard = self._loop.time()
+        self._fault = ""
         self.lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -84,7 +85,7 @@ class _Link(asyncio.Protocol):
         waiting, self._waiting = self._waiting, {}
         for request in waiting.values():
             if not request.answer.done():
-                text = "the connection to the metadata server broke before the answer came"
+                text = self._fault or "the connection to the metadata server broke before the answer came"
                 request.answer.set_exception(OutcomeUnknown(text) if request.writes else MetadataError(text))
         self.lost.set()
 
@@ -93,13 +94,14 @@ class _Link(asyncio.Protocol):
         try:
             for frame in self._cutter.cut(data):
                 self._on_frame(frame)
-        except PeerFault:
+        except PeerFault as error:
+            self._fault = f"what is there does not speak as a metadata server does ({error}): is it the right port?"
             self.cut()
 
     def request(self, kind: Kind, body: bytes, *, writes: bool) -> asyncio.Future[bytes]:
         answer: asyncio.Future[bytes] = self._loop.create_future()
         if self._transport is None or self._transport.is_closing():
-            answer.set_exception(MetadataError("the metadata server is not connected"))
+            answer.set_exception(MetadataError(self._fault or "the metadata server is not connected"))
             return answer
         self._number += 1
         self._waiting[self._number] = _Waiting(answer, writes)
