@@ -18,6 +18,7 @@ from tests.cluster import Cluster, RoleProcess
 from tests.conformance.certificates import Authority
 from tests.conformance.client_service import run
 from tests.conformance.guarded import SECRET, token
+from tests.conformance.web_socket import heard, opened, payload_of, refusal, say, sent
 from tests.processes import free_port
 
 TOPIC = "/admin/v2/persistent/private/shared/t"
@@ -55,6 +56,7 @@ class GuardedBroker(RoleProcess):
             "brokerClientAuthenticationParameters": f"token:{token('broker')}",
             "brokerClientTlsEnabled": "true",
             "brokerClientTrustCertsFilePath": str(self.trusted),
+            "webSocketServiceEnabled": "true",
         }
         super().__init__(name, directory / name, "broker", "--metadata", metadata, *ports, environment=environment)
 
@@ -199,3 +201,52 @@ def test_a_broker_with_an_unknown_certificate_is_not_believed(
     finally:
         brokers[0].trusted.write_bytes(right)
     assert asked(brokers[0], authority, "GET", f"{TOPIC}/partitioned-stats", role="owner").status_code == 200
+
+
+@pytest.mark.feature("F-PH-10", "F-SEC-04", "B-27")
+def test_a_websocket_at_any_broker_reaches_every_partition_with_its_own_rights(
+    brokers: list[GuardedBroker], authority: Authority
+) -> None:
+    """To the other broker this one says who it is and for whom it speaks: both must be allowed."""
+    context = ssl.create_default_context(cafile=str(authority.file))
+    owner = {"Authorization": f"Bearer {token('owner')}"}
+    path = "persistent/private/shared/t"
+    with opened(brokers[1].web_url_tls, f"/ws/v2/consumer/{path}/all", owner, context) as taking:
+        for broker in brokers:
+            making = f"/ws/v2/producer/{path}?messageRoutingMode=RoundRobinPartition"
+            with opened(broker.web_url_tls, making, owner, context) as socket:
+                for number in range(PARTITIONS):
+                    say(socket, payload=sent(f"{broker.name} {number}"))
+                assert {heard(socket)["result"] for _ in range(PARTITIONS)} == {"ok"}
+        found = []
+        for _ in range(2 * PARTITIONS):
+            found.append(heard(taking))
+            say(taking, messageId=found[-1]["messageId"])
+        assert sorted(payload_of(message).decode() for message in found) == [
+            f"{broker.name} {number}" for broker in brokers for number in range(PARTITIONS)
+        ]
+    stranger = {"Authorization": f"Bearer {token('stranger')}"}
+    for broker in brokers:
+        assert refusal(broker.web_url, f"/ws/v2/producer/{path}", stranger)[0] == 403
+
+
+@pytest.mark.feature("F-PH-10", "F-SEC-04")
+def test_a_post_is_sent_on_to_a_broker_that_has_the_partition(
+    brokers: list[GuardedBroker], authority: Authority
+) -> None:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    headers = {"Authorization": f"Bearer {token('owner')}"}
+    redirects = 0
+    with httpx.Client(verify=context, headers=headers, timeout=60) as http:
+        for broker in brokers:
+            for partition in range(PARTITIONS):
+                url = f"{broker.web_url_tls}/topics/persistent/private/shared/t/partitions/{partition}"
+                answer = http.post(url, json={"messages": [{"payload": "x"}]})
+                if answer.status_code == 307:
+                    redirects += 1
+                    assert answer.headers["location"].startswith("https://")
+                    answer = http.post(answer.headers["location"], json={"messages": [{"payload": "x"}]})
+                assert answer.status_code == 200, answer.text
+                (result,) = answer.json()["messagePublishResults"]
+                assert result["messageId"].endswith(f":{partition}")
+    assert redirects == PARTITIONS, "each partition has one owner of the two"

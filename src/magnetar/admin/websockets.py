@@ -2,7 +2,7 @@
 """The seam to the WebSocket service, which shares the port of HTTP: what the HTTP server asks of it.
 
 Whoever assembles a process gives the service, or none.
-Decides.
+Carries.
 """
 
 import asyncio

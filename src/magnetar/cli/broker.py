@@ -33,6 +33,7 @@ from magnetar.runtime.clock import SystemClock, WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.log import start_logging
 from magnetar.runtime.loop import Process, run
+from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.runtime.tasks import Tasks
 from magnetar.websocket.opening import opener as websocket_opener
@@ -80,16 +81,7 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
             )
             url = await broker.start(front=None if charge is None else front_of(charge, settings.broker))
             opened.push_async_callback(broker.stop)
-            admin = AdminServer(
-                broker,
-                store,
-                broker.policies,
-                clock,
-                process.metrics,
-                settings.admin,
-                tasks,
-                websocket_opener(broker, settings.websocket, clock, process.metrics),
-            )
+            admin = _admin_server(broker, store, clock, process.metrics, settings, tasks)
             admin.start(ports)
             opened.push_async_callback(admin.stop)
             if charge is not None:
@@ -108,6 +100,13 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
             await process.stop_requested()
 
     return run(serve, asked.runtime)
+
+
+def _admin_server(
+    broker: Broker, store: MetadataStore, clock: WallClock, metrics: Metrics, settings: Settings, tasks: Tasks
+) -> AdminServer:
+    opener = websocket_opener(broker, settings.websocket, clock, metrics)
+    return AdminServer(broker, store, broker.policies, clock, metrics, settings.admin, tasks, opener)
 
 
 @asynccontextmanager
