@@ -8,9 +8,9 @@ from pathlib import Path
 import pulsar
 import pytest
 
+from tests.conformance.exchanges import QUIET
 from tests.processes import StandaloneProcess
 
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 PATIENCE_S = 30.0
 
 Pairs = list[tuple[str, bytes]]
@@ -25,18 +25,6 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
     )
     with StandaloneProcess(directory, "--config", str(settings)) as process:
         yield process
-
-
-@pytest.fixture
-def client(standalone: StandaloneProcess) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(standalone.service_url, logger=QUIET)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return f"persistent://public/default/{request.node.name}"
 
 
 def pairs_of(client: pulsar.Client, topic: str, *, compacted: bool) -> Pairs:

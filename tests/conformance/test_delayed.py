@@ -2,36 +2,17 @@
 """Delayed messages as the official client sends and gets them: in time, in order of time, and after kill -9."""
 
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pulsar
 import pytest
 
+from tests.conformance.exchanges import QUIET
 from tests.processes import StandaloneProcess
 
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 SHARED, KEY_SHARED = pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared
 TICK_S = 1.0
-
-
-@pytest.fixture(scope="module")
-def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
-    with StandaloneProcess(tmp_path_factory.mktemp("standalone")) as process:
-        yield process
-
-
-@pytest.fixture
-def client(standalone: StandaloneProcess) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(standalone.service_url, logger=QUIET)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return f"persistent://public/default/{request.node.name.replace('[', '-').replace(']', '')}"
 
 
 @pytest.mark.feature("F-DLY-01", "F-DLY-03", "F-DLY-05")

@@ -13,7 +13,6 @@ import pytest
 
 from tests.processes import StandaloneProcess
 
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 # As an operator installs it: a module beside the broker, with what each class decides by the message's properties.
 MODULE = '''
 from magnetar.broker.dispatch.hooks import Verdict
@@ -54,13 +53,6 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
     environment = {"PYTHONPATH": str(directory)}
     with StandaloneProcess(directory, "--config", str(settings), environment=environment) as process:
         yield process
-
-
-@pytest.fixture
-def client(standalone: StandaloneProcess) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(standalone.service_url, logger=QUIET)
-    yield client
-    client.close()
 
 
 def _ask(standalone: StandaloneProcess, verb: str, path: str, body: object = None) -> Any:

@@ -20,13 +20,13 @@ from magnetar.wire import commands
 from magnetar.wire.commands import Sender
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.cluster import RoleProcess
+from tests.conformance.exchanges import QUIET
 from tests.conformance.guarded import SECRET, GuardedStandalone, token
 from tests.conformance.raw_client import RawClient
 from tests.processes import StandaloneProcess, free_port
 
 Type = pb.BaseCommand
 ask = partial(httpx.request, timeout=30)
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 class ProxyProcess(RoleProcess):
@@ -60,12 +60,6 @@ def running(proxy: ProxyProcess) -> Iterator[ProxyProcess]:
     finally:
         if proxy.is_running:
             proxy.kill()
-
-
-@pytest.fixture(scope="module")
-def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
-    with StandaloneProcess(tmp_path_factory.mktemp("standalone")) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import pytest
 
 from tests.processes import StandaloneProcess
 
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 PATIENCE_S = 60.0
 
 
@@ -25,18 +24,6 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
     )
     with StandaloneProcess(directory, "--config", str(settings)) as process:
         yield process
-
-
-@pytest.fixture
-def client(standalone: StandaloneProcess) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(standalone.service_url, logger=QUIET)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return f"persistent://public/default/{request.node.name}"
 
 
 def is_refused(client: pulsar.Client, topic: str) -> bool:

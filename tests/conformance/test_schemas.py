@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schemas as the official client brings them: versions, evolution, refusals, and after kill -9."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pulsar
 import pytest
@@ -9,32 +9,13 @@ from pulsar import schema as of
 
 from magnetar.blocking import Client
 from magnetar.client.schema_auto import AutoConsumeSchema
+from tests.conformance.exchanges import QUIET
 from tests.processes import StandaloneProcess
-
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 class First(of.Record):  # type: ignore[misc]
     _avro_namespace = "tests"
     name = of.String(required=True)
-
-
-@pytest.fixture(scope="module")
-def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
-    with StandaloneProcess(tmp_path_factory.mktemp("standalone")) as process:
-        yield process
-
-
-@pytest.fixture
-def client(standalone: StandaloneProcess) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(standalone.service_url, logger=QUIET)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return f"persistent://public/default/{request.node.name.replace('[', '-').replace(']', '')}"
 
 
 def avro(name: str, *fields: Mapping[str, object]) -> of.AvroSchema:

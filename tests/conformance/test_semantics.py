@@ -18,7 +18,6 @@ from tests.conformance.raw_client import RawClient, Type
 from tests.conftest import Eventually
 from tests.processes import StandaloneProcess
 
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 SHARED, KEY_SHARED = pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared
 EXCLUSIVE = pulsar.ConsumerType.Exclusive
 EARLIEST = pulsar.InitialPosition.Earliest
@@ -41,13 +40,6 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
     directory: Path = tmp_path_factory.mktemp("semantics")
     with StandaloneProcess(directory, environment=LIMITS) as process:
         yield process
-
-
-@pytest.fixture
-def client(standalone: StandaloneProcess) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(standalone.service_url, logger=QUIET)
-    yield client
-    client.close()
 
 
 @pytest.fixture

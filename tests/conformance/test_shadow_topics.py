@@ -15,9 +15,9 @@ import pytest
 from magnetar import Client
 from magnetar.errors import TimedOut
 from magnetar.ids import EARLIEST_MESSAGE
+from tests.conformance.exchanges import QUIET
 from tests.processes import StandaloneProcess
 
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 EARLIEST = pulsar.InitialPosition.Earliest
 
 
@@ -32,13 +32,6 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
     )
     with StandaloneProcess(directory, "--config", str(settings)) as process:
         yield process
-
-
-@pytest.fixture
-def client(standalone: StandaloneProcess) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(standalone.service_url, logger=QUIET)
-    yield client
-    client.close()
 
 
 def _ask(standalone: StandaloneProcess, verb: str, path: str, body: object = None) -> Any:

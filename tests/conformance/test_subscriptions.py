@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subscriptions of every type, as the official client and the bare protocol see them."""
+"""Subscriptions with official clients: who gets what by type and priority, limits, chunks, leaving, restarts."""
 
 import json
 import time
 import urllib.request
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,19 @@ import pulsar
 import pytest
 
 from magnetar.wire.proto import pulsar_api_pb2 as pb
+from tests.conformance.exchanges import (
+    EXCLUSIVE,
+    FAILOVER,
+    KEY_SHARED,
+    QUIET,
+    SHARED,
+    WAIT_MS,
+    nothing_comes,
+    publish,
+    take,
+)
 from tests.conformance.raw import RawClient, Type
 from tests.processes import StandaloneProcess
-
-QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-SHARED, KEY_SHARED = pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared
-EXCLUSIVE, FAILOVER = pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover
-WAIT_MS = 10_000
-Eventually = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -30,45 +34,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
         yield process
 
 
-@pytest.fixture
-def client(standalone: StandaloneProcess) -> Iterator[pulsar.Client]:
-    client = pulsar.Client(standalone.service_url, logger=QUIET)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return f"persistent://public/default/{request.node.name.replace('[', '-').replace(']', '')}"
-
-
-def publish(client: pulsar.Client, topic: str, count: int, *, keys: int = 0, batched: bool = False) -> list[bytes]:
-    producer = client.create_producer(topic, batching_enabled=batched, batching_max_publish_delay_ms=100)
-    sent = [b"m-%d" % number for number in range(count)]
-    for number, data in enumerate(sent):
-        extra = {"partition_key": f"k{number % keys}"} if keys else {}
-        producer.send_async(data, None, **extra)
-    producer.flush()
-    producer.close()
-    return sent
-
-
-def take(consumer: pulsar.Consumer, count: int, *, ack: bool = True) -> list[bytes]:
-    taken = []
-    for _ in range(count):
-        message = consumer.receive(WAIT_MS)
-        taken.append(message.data())
-        if ack:
-            consumer.acknowledge(message)
-    return taken
-
-
-def nothing_comes(consumer: pulsar.Consumer, within_ms: int = 300) -> None:
-    with pytest.raises(pulsar.Timeout):
-        consumer.receive(within_ms)
-
-
-# --- Exclusive and Failover ---------------------------------------------------------------------
+Eventually = Callable[..., Any]
 
 
 @pytest.mark.feature("F-SUB-02", "F-SUB-04", "F-CONS-33")
@@ -81,38 +47,6 @@ def test_exclusive_refuses_a_second_consumer_and_nobody_takes_over(client: pulsa
     first.close()
     second = client.subscribe(topic, "s")
     assert take(second, 3) == sent[2:]
-
-
-@pytest.mark.feature("F-CONS-11", "F-CUR-02", "F-CUR-03")
-def test_what_is_acknowledged_alone_does_not_come_back(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "s")
-    sent = publish(client, topic, 3)
-    messages = [consumer.receive(WAIT_MS) for _ in sent]
-    consumer.acknowledge(messages[1])
-    consumer.close()
-    again = client.subscribe(topic, "s")
-    assert take(again, 2) == [sent[0], sent[2]]
-    again.close()
-    nothing_comes(client.subscribe(topic, "s"))
-
-
-@pytest.mark.feature("F-CONS-12")
-def test_a_cumulative_ack_covers_all_before_it(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "s")
-    sent = publish(client, topic, 10)
-    messages = [consumer.receive(WAIT_MS) for _ in sent]
-    consumer.acknowledge_cumulative(messages[6])
-    consumer.close()
-    assert take(client.subscribe(topic, "s"), 3) == sent[7:]
-
-
-def test_nacks_on_an_exclusive_subscription_come_back_in_order(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "s", negative_ack_redelivery_delay_ms=200)
-    sent = publish(client, topic, 10)
-    for _ in sent:
-        consumer.negative_acknowledge(consumer.receive(WAIT_MS))
-    assert take(consumer, 10) == sent
-    nothing_comes(consumer)
 
 
 def active_name(standalone: StandaloneProcess, topic: str) -> str:
@@ -177,9 +111,6 @@ def test_the_active_consumer_is_the_one_that_pulsar_chooses_and_all_are_told(sta
         assert [name for name, is_active in told.items() if is_active] == [expected]
 
 
-# --- Shared ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.feature("F-SUB-08", "F-SUB-19", "F-SUB-21")
 def test_shared_splits_and_other_subscriptions_get_everything(client: pulsar.Client, topic: str) -> None:
     consumers = [client.subscribe(topic, "s", consumer_type=SHARED) for _ in range(3)]
@@ -204,73 +135,6 @@ def test_what_a_consumer_held_goes_to_the_survivor_when_it_leaves(client: pulsar
     nothing_comes(survivor, 100)
     leaver.close()
     assert sorted(take(survivor, 50)) == sorted(sent)
-
-
-@pytest.mark.feature("F-CONS-16", "F-CONS-19")
-def test_each_nack_raises_the_redelivery_count(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "s", consumer_type=SHARED, negative_ack_redelivery_delay_ms=100)
-    publish(client, topic, 1)
-    counts = []
-    for _ in range(4):
-        message = consumer.receive(WAIT_MS)
-        counts.append(message.redelivery_count())
-        consumer.negative_acknowledge(message)
-    assert counts == [0, 1, 2, 3]
-    consumer.acknowledge(consumer.receive(WAIT_MS))
-    nothing_comes(consumer)
-
-
-@pytest.mark.feature("F-CONS-17")
-def test_messages_that_time_out_come_again(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "s", consumer_type=SHARED, unacked_messages_timeout_ms=10_000)
-    publish(client, topic, 1)
-    assert consumer.receive(WAIT_MS).redelivery_count() == 0
-    again = consumer.receive(20_000)
-    assert again.redelivery_count() >= 1
-    consumer.acknowledge(again)
-
-
-@pytest.mark.feature("F-CONS-24", "F-CONS-25")
-def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(client: pulsar.Client, topic: str) -> None:
-    letters = client.subscribe(f"{topic}-s-DLQ", "letters")
-    policy = pulsar.ConsumerDeadLetterPolicy(2)
-    consumer = client.subscribe(
-        topic, "s", consumer_type=SHARED, negative_ack_redelivery_delay_ms=100, dead_letter_policy=policy
-    )
-    publish(client, topic, 1)
-    for _ in range(3):
-        consumer.negative_acknowledge(consumer.receive(WAIT_MS))
-    assert letters.receive(WAIT_MS).data() == b"m-0"
-    nothing_comes(consumer)
-
-
-@pytest.mark.feature("F-CONS-15", "F-CUR-06")
-@pytest.mark.parametrize("consumer_type", [EXCLUSIVE, SHARED])
-def test_of_a_batch_only_the_unacknowledged_indexes_come_back(
-    client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
-) -> None:
-    def subscribe() -> pulsar.Consumer:
-        return client.subscribe(topic, "s", consumer_type=consumer_type, batch_index_ack_enabled=True)
-
-    consumer = subscribe()
-    sent = publish(client, topic, 5, batched=True)
-    for number, message in enumerate([consumer.receive(WAIT_MS) for _ in sent]):
-        if number in (1, 3):
-            consumer.acknowledge(message)
-    consumer.close()
-    assert take(subscribe(), 3) == [sent[0], sent[2], sent[4]]
-
-
-@pytest.mark.feature("F-CONS-14")
-def test_without_index_acks_a_batch_comes_back_whole(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "s", consumer_type=SHARED)
-    sent = publish(client, topic, 5, batched=True)
-    take(consumer, 4)
-    consumer.close()
-    consumer = client.subscribe(topic, "s", consumer_type=SHARED)
-    assert take(consumer, 5) == sent
-    consumer.close()
-    nothing_comes(client.subscribe(topic, "s", consumer_type=SHARED))
 
 
 @pytest.mark.feature("F-CONS-34", "F-DISP-03")
@@ -329,197 +193,6 @@ def test_chunked_messages_arrive_whole_with_two_consumers(
     assert sorted(got) == sent
 
 
-# --- Key_Shared -------------------------------------------------------------------------------------
-
-
-@pytest.mark.feature("F-SUB-13", "F-SUB-15")
-def test_every_key_has_one_consumer_and_keeps_its_order(client: pulsar.Client, topic: str) -> None:
-    consumers = [client.subscribe(topic, "s", consumer_type=KEY_SHARED) for _ in range(3)]
-    publish(client, topic, 600, keys=30)
-    owners: dict[str, set[int]] = defaultdict(set)
-    order: dict[str, list[int]] = defaultdict(list)
-    received = 0
-    while received < 600:
-        for index, consumer in enumerate(consumers):
-            try:
-                message = consumer.receive(50)
-            except pulsar.Timeout:
-                continue
-            received += 1
-            owners[message.partition_key()].add(index)
-            order[message.partition_key()].append(int(message.data()[2:]))
-            consumer.acknowledge(message)
-    assert all(len(holders) == 1 for holders in owners.values())
-    assert all(numbers == sorted(numbers) for numbers in order.values())
-    assert len({index for holders in owners.values() for index in holders}) == 3
-
-
-@pytest.mark.feature("F-PRB-07", "F-SUB-18")
-def test_keys_that_a_slow_consumer_does_not_hold_flow_past_it(client: pulsar.Client, topic: str) -> None:
-    slow = client.subscribe(topic, "s", consumer_type=KEY_SHARED)
-    publish(client, topic, 20, keys=20)
-    held = [slow.receive(WAIT_MS) for _ in range(20)]
-    newcomer = client.subscribe(topic, "s", consumer_type=KEY_SHARED)
-    producer = client.create_producer(topic, batching_enabled=False)
-    for number in range(200):
-        producer.send_async(b"n-%d" % number, None, partition_key=f"other-{number}")
-    producer.flush()
-    fresh = newcomer.receive(WAIT_MS)
-    assert fresh.data().startswith(b"n-"), "keys that nobody holds go to the newcomer at once"
-    newcomer.acknowledge(fresh)
-    before = [newcomer.receive(WAIT_MS) for _ in range(20)]
-    for number in range(20):
-        producer.send(b"o-%d" % number, partition_key=f"k{number}")
-    for message in held:
-        slow.acknowledge(message)
-    for message in before:
-        newcomer.acknowledge(message)
-    moved: set[bytes] = set()
-    while len(moved) < 1:
-        message = newcomer.receive(WAIT_MS)
-        newcomer.acknowledge(message)
-        if message.data().startswith(b"o-"):
-            moved.add(message.data())
-    assert moved, "once the old holder has acknowledged, its moved keys go on"
-
-
-@pytest.mark.feature("F-SUB-17")
-def test_sticky_consumers_get_their_own_ranges(client: pulsar.Client, topic: str) -> None:
-    def sticky(start: int, end: int) -> pulsar.Consumer:
-        policy = pulsar.ConsumerKeySharedPolicy(
-            key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=[(start, end)]
-        )
-        return client.subscribe(topic, "s", consumer_type=KEY_SHARED, key_shared_policy=policy)
-
-    low, high = sticky(0, 30_000), sticky(30_001, 65_535)
-    sent = publish(client, topic, 100, keys=100)
-    got: list[bytes] = []
-    for consumer in (low, high):
-        while True:
-            try:
-                message = consumer.receive(500)
-            except pulsar.Timeout:
-                break
-            got.append(message.data())
-            consumer.acknowledge(message)
-    assert sorted(got) == sorted(sent)
-
-
-@pytest.mark.feature("F-SUB-17")
-def test_sticky_ranges_that_overlap_are_refused(standalone: StandaloneProcess, topic: str) -> None:
-    def meta(start: int, end: int) -> pb.KeySharedMeta:
-        return pb.KeySharedMeta(keySharedMode=pb.STICKY, hashRanges=[pb.IntRange(start=start, end=end)])
-
-    with RawClient(standalone.port) as raw:
-        key_shared = pb.CommandSubscribe.Key_Shared
-        raw.subscribe(topic, "s", 1, subType=key_shared, keySharedMeta=meta(0, 99))
-        refusal = raw.subscribe(topic, "s", 2, subType=key_shared, keySharedMeta=meta(99, 120))
-        assert refusal.error == pb.ConsumerAssignError
-        raw.quiet()
-
-
-@pytest.mark.feature("F-SUB-14")
-def test_a_nacked_key_stays_with_its_consumer(client: pulsar.Client, topic: str) -> None:
-    consumers = [
-        client.subscribe(topic, "s", consumer_type=KEY_SHARED, negative_ack_redelivery_delay_ms=50) for _ in range(2)
-    ]
-    publish(client, topic, 1, keys=1)
-    holders: list[int] = []
-    while len(holders) < 5:
-        for index, consumer in enumerate(consumers):
-            try:
-                message = consumer.receive(50)
-            except pulsar.Timeout:
-                continue
-            holders.append(index)
-            consumer.negative_acknowledge(message)
-    assert len(set(holders)) == 1
-
-
-# --- places -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.feature("F-CONS-27")
-def test_a_new_subscription_starts_at_the_end_or_at_the_beginning(client: pulsar.Client, topic: str) -> None:
-    sent = publish(client, topic, 3)
-    latest = client.subscribe(topic, "latest")
-    earliest = client.subscribe(topic, "earliest", initial_position=pulsar.InitialPosition.Earliest)
-    assert take(earliest, 3) == sent
-    nothing_comes(latest, 200)
-
-
-@pytest.mark.feature("F-CONS-28", "F-CUR-08", "F-CUR-14")
-@pytest.mark.parametrize("inclusive", [False, True])
-@pytest.mark.parametrize("batched", [False, True])
-@pytest.mark.parametrize("consumer_type", [EXCLUSIVE, SHARED])
-def test_seek_by_id(
-    client: pulsar.Client, topic: str, inclusive: bool, batched: bool, consumer_type: pulsar.ConsumerType
-) -> None:
-    consumer = client.subscribe(topic, "s", consumer_type=consumer_type, start_message_id_inclusive=inclusive)
-    sent = publish(client, topic, 50, batched=batched)
-    messages = [consumer.receive(WAIT_MS) for _ in sent]
-    for message in messages[::2]:
-        consumer.acknowledge(message)
-    consumer.seek(pulsar.MessageId.earliest)
-    assert take(consumer, 50) == sent
-    consumer.seek(messages[33].message_id())
-    assert take(consumer, 1) == [sent[33 if inclusive else 34]]
-    consumer.seek(pulsar.MessageId.latest)
-    if not inclusive:
-        nothing_comes(consumer, 200)
-
-
-@pytest.mark.feature("F-CONS-28", "F-CUR-09", "F-RDR-03")
-def test_seek_by_time_starts_with_the_first_message_of_that_time(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "s", consumer_type=SHARED)
-    producer = client.create_producer(topic, batching_enabled=False)
-    times: list[int] = []
-    while len(times) < 20:
-        producer.send(b"m-%d" % len(times))
-        times.append(consumer.receive(WAIT_MS).publish_timestamp())
-        while time.time() * 1000 < times[-1] + 2:
-            time.sleep(0.001)
-    for wanted in (0, 7, 19):
-        consumer.seek(times[wanted])
-        assert consumer.receive(WAIT_MS).data() == b"m-%d" % wanted
-    consumer.seek(times[7] + 1)
-    assert consumer.receive(WAIT_MS).data() == b"m-8"
-    consumer.seek(times[19] + 1)
-    nothing_comes(consumer, 200)
-
-
-@pytest.mark.feature("F-RDR-01", "F-RDR-02", "F-CUR-16")
-@pytest.mark.parametrize("batched", [False, True])
-def test_readers_start_where_they_are_told(client: pulsar.Client, topic: str, batched: bool) -> None:
-    sent = publish(client, topic, 20, batched=batched)
-    first = client.create_reader(topic, pulsar.MessageId.earliest)
-    messages = []
-    while first.has_message_available():
-        messages.append(first.read_next(WAIT_MS))
-    assert [message.data() for message in messages] == sent
-    after = client.create_reader(topic, messages[9].message_id())
-    assert after.read_next(WAIT_MS).data() == sent[10]
-    at = client.create_reader(topic, messages[9].message_id(), start_message_id_inclusive=True)
-    assert at.read_next(WAIT_MS).data() == sent[9]
-    latest = client.create_reader(topic, pulsar.MessageId.latest)
-    assert not latest.has_message_available()
-    at.seek(messages[3].message_id())
-    assert at.read_next(WAIT_MS).data() == sent[3]
-    after.seek(pulsar.MessageId.earliest)
-    assert after.read_next(WAIT_MS).data() == sent[0]
-    resumed = client.create_reader(topic, pulsar.MessageId.deserialize(messages[4].message_id().serialize()))
-    assert resumed.read_next(WAIT_MS).data() == sent[5]
-
-
-def test_a_reader_may_start_some_time_ago(standalone: StandaloneProcess, client: pulsar.Client, topic: str) -> None:
-    publish(client, topic, 3)
-    with RawClient(standalone.port) as raw:
-        start = pb.MessageIdData(ledgerId=2**63 - 1, entryId=2**63 - 1)
-        raw.subscribe(topic, "r", durable=False, start_message_id=start, start_message_rollback_duration_sec=3600)
-        raw.flow(9)
-        assert [raw.expect_message()[0].message_id.entryId for _ in range(3)] == [0, 1, 2]
-
-
 def test_unsubscribing_forgets_the_place(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     sent = publish(client, topic, 3)
@@ -541,9 +214,6 @@ def test_unsubscribing_is_refused_while_others_are_connected_unless_forced(
         one.send(Type.UNSUBSCRIBE, pb.CommandUnsubscribe(consumer_id=1, request_id=8, force=True))
         assert one.expect("success").request_id == 8
         assert other.expect("close_consumer").consumer_id == 1
-
-
-# --- the bare protocol ------------------------------------------------------------------------------
 
 
 @pytest.mark.feature("F-DISP-02", "F-CONS-01")
@@ -576,39 +246,6 @@ def test_a_lower_priority_gets_messages_only_without_permits_above(
         assert [second.expect_message()[0].message_id.entryId for _ in range(3)] == [5, 6, 7]
 
 
-@pytest.mark.feature("B-11")
-def test_a_redelivery_of_everything_starts_a_new_epoch(
-    standalone: StandaloneProcess, client: pulsar.Client, topic: str
-) -> None:
-    with RawClient(standalone.port) as raw:
-        raw.subscribe(topic, "s", consumer_epoch=0)
-        raw.flow(4)
-        publish(client, topic, 2)
-        assert [raw.expect_message()[0].consumer_epoch for _ in range(2)] == [0, 0]
-        again = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1, consumer_epoch=1)
-        raw.send(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, again)
-        came = [raw.expect_message()[0] for _ in range(2)]
-        assert [(message.message_id.entryId, message.consumer_epoch) for message in came] == [(0, 1), (1, 1)]
-
-
-@pytest.mark.feature("B-11")
-def test_an_ack_with_a_request_id_is_answered(standalone: StandaloneProcess, client: pulsar.Client, topic: str) -> None:
-    with RawClient(standalone.port) as raw:
-        raw.subscribe(topic, "s")
-        raw.flow(1)
-        publish(client, topic, 1)
-        message_id = raw.expect_message()[0].message_id
-        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=[message_id], request_id=5)
-        raw.send(Type.ACK, ack)
-        assert raw.expect("ackResponse").request_id == 5
-        ack.message_id[0].entryId = 99
-        raw.send(Type.ACK, ack)
-        assert raw.expect("ackResponse").error == pb.NotAllowedError
-        ack.consumer_id = 77
-        raw.send(Type.ACK, ack)
-        assert raw.expect("ackResponse").error == pb.ConsumerNotFound
-
-
 @pytest.mark.feature("F-CONS-30")
 def test_consumer_stats(standalone: StandaloneProcess, client: pulsar.Client, topic: str) -> None:
     with RawClient(standalone.port) as raw:
@@ -624,35 +261,6 @@ def test_consumer_stats(standalone: StandaloneProcess, client: pulsar.Client, to
         assert stats.msgRateOut > 0
         raw.send(Type.CONSUMER_STATS, pb.CommandConsumerStats(request_id=5, consumer_id=9))
         assert raw.expect("consumerStatsResponse").error_code == pb.ConsumerNotFound
-
-
-@pytest.mark.feature("F-SUB-11")
-def test_a_cumulative_ack_on_a_shared_subscription_is_refused(
-    standalone: StandaloneProcess, client: pulsar.Client, topic: str
-) -> None:
-    with RawClient(standalone.port) as raw:
-        raw.subscribe(topic, "s", subType=pb.CommandSubscribe.Shared)
-        raw.flow(1)
-        publish(client, topic, 1)
-        message_id = raw.expect_message()[0].message_id
-        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Cumulative, message_id=[message_id], request_id=5)
-        raw.send(Type.ACK, ack)
-        assert raw.expect("ackResponse").error == pb.NotAllowedError
-
-
-def test_seek_without_a_place_ends_the_connection_and_nobody_elses(
-    standalone: StandaloneProcess, client: pulsar.Client, topic: str
-) -> None:
-    with RawClient(standalone.port) as raw, RawClient(standalone.port) as other:
-        raw.subscribe(topic, "s")
-        raw.send(Type.SEEK, pb.CommandSeek(consumer_id=1, request_id=3))
-        with pytest.raises(ConnectionError):
-            raw.receive()
-        other.subscribe(topic, "s")
-        other.quiet()
-
-
-# --- restart ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.feature("F-CONS-32", "F-CUR-03", "F-CONS-06")
