@@ -103,14 +103,14 @@ class PendingAckLog:
         """Claim entries or parts of them; returns when that is durable. TransactionConflict when one is not free."""
         self._check(txn_id, (claim.position for claim in claims))
         self.acks.check(txn_id, claims, self._cursor.state)
-        self._append(_record(ACK, txn_id, CommandAck.Individual, claims))
+        self._append(record_of(ACK, txn_id, CommandAck.Individual, claims))
         self.acks.add(txn_id, claims)
         await self.log.synced()
 
     async def ack_cumulative(self, txn_id: TxnId, claim: Claim) -> None:
         self._check(txn_id, (claim.position,))
         self.acks.check_cumulative(txn_id, claim, self._cursor.state)
-        self._append(_record(ACK, txn_id, CommandAck.Cumulative, [claim]))
+        self._append(record_of(ACK, txn_id, CommandAck.Cumulative, [claim]))
         self.acks.add_cumulative(txn_id, claim)
         await self.log.synced()
 
@@ -123,7 +123,7 @@ class PendingAckLog:
                 return
             ending = self._ending[txn_id] = asyncio.get_running_loop().create_future()
             try:
-                self._append(_record(COMMIT if commit else ABORT, txn_id))
+                self._append(record_of(COMMIT if commit else ABORT, txn_id))
                 self._tasks.start(self._finish(txn_id, ending, commit=commit), f"{self.log.name}: end {txn_id}")
             except MagnetarError:
                 del self._ending[txn_id]
@@ -158,9 +158,9 @@ class PendingAckLog:
             marks: list[Position] = []
             for txn_id, claims, cumulative in list(self.acks.claims()):
                 if claims:
-                    self._append(_record(ACK, txn_id, CommandAck.Individual, claims), marks.append)
+                    self._append(record_of(ACK, txn_id, CommandAck.Individual, claims), marks.append)
                 if cumulative is not None:
-                    self._append(_record(ACK, txn_id, CommandAck.Cumulative, [cumulative]), marks.append)
+                    self._append(record_of(ACK, txn_id, CommandAck.Cumulative, [cumulative]), marks.append)
             if not marks and not self.acks:
                 records = self._records
                 through = self.log.ledger.last_confirmed
@@ -221,9 +221,10 @@ class PendingAckLog:
             self._on_committed(*ended)
 
 
-def _record(
+def record_of(
     op: int, txn_id: TxnId, kind: "CommandAck.AckType.ValueType | None" = None, claims: Iterable[Claim] = ()
 ) -> PendingAckMetadataEntry:
+    """As it is stored; the format is in docs/formats/transactions.md."""
     record = PendingAckMetadataEntry(
         pending_ack_op=op,  # type: ignore[arg-type]
         ack_type=kind,
