@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from magnetar import Client, ConsumerType, InitialPosition
+from magnetar import Client, Consumer, ConsumerType, InitialPosition, Transaction
 from magnetar.errors import BadTransactionStatus, MagnetarError, TimedOut, TransactionConflict
 from magnetar.ids import EARLIEST_MESSAGE
 from magnetar.wire import message
@@ -131,16 +131,22 @@ def metric(service: Service, name: str) -> list[float]:
     return [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{")]
 
 
+async def left_open(client: Client, topic: str, timeout_ms: int) -> tuple[Consumer[bytes], Transaction]:
+    """A message in a transaction, and one behind it that waits for its end."""
+    consumer = await client.subscribe(topic, "s")
+    producer = await client.create_producer(topic)
+    txn = await client.new_transaction(timeout_ms=timeout_ms)
+    await producer.send(b"never", txn=txn)
+    await producer.send(b"after")
+    return consumer, txn
+
+
 @pytest.mark.feature("F-PRB-22")
 def test_a_transaction_that_nobody_ends_is_seen_and_its_time_out_frees_the_consumers(service: Service) -> None:
     async def test() -> None:
         topic = service.topic("forgotten")
         async with Client(service.url) as client:
-            consumer = await client.subscribe(topic, "s")
-            producer = await client.create_producer(topic)
-            txn = await client.new_transaction(timeout_ms=8_000)
-            await producer.send(b"never", txn=txn)
-            await producer.send(b"after")
+            consumer, _ = await left_open(client, topic, timeout_ms=8_000)
             await nothing_comes(consumer)
             assert sum(await asyncio.to_thread(metric, service, "pulsar_txn_active_count")) >= 1
             assert max(await asyncio.to_thread(metric, service, "magnetar_txn_oldest_seconds")) > 0
@@ -154,11 +160,7 @@ def test_a_time_out_aborts_and_frees_the_consumers(service: Service) -> None:
     async def test() -> None:
         topic = service.topic("slow")
         async with Client(service.url) as client:
-            consumer = await client.subscribe(topic, "s")
-            producer = await client.create_producer(topic)
-            txn = await client.new_transaction(timeout_ms=500)
-            await producer.send(b"never", txn=txn)
-            await producer.send(b"after")
+            consumer, txn = await left_open(client, topic, timeout_ms=500)
             assert (await consumer.receive(20_000)).data() == b"after"
             with pytest.raises(BadTransactionStatus):
                 await txn.commit()

@@ -76,6 +76,17 @@ class Receiving:
         self._thread.join()
 
 
+def everything_arrived(
+    client: pulsar.Client, topic: str, publishing: Publishing, receiving: Receiving, eventually: Eventually
+) -> None:
+    """Every message got its receipt and is stored once, in order; a consumer may have seen some again."""
+    assert publishing.acknowledged.keys() == set(publishing.sent)
+    assert read_everything(client, topic) == publishing.sent
+    eventually(lambda: len(set(receiving.received)) == len(publishing.sent))
+    receiving.stop()
+    assert list(dict.fromkeys(receiving.received)) == publishing.sent
+
+
 def namespace_without_repetition(cluster: Cluster, name: str) -> str:
     namespace = make_namespace(cluster, name, bundles=1)
     done(
@@ -132,12 +143,7 @@ def test_an_owner_is_killed_and_the_next_one_freezes(tmp_path: Path, eventually:
         finally:
             publishing.stop()
             publishing.finish()
-        assert publishing.acknowledged.keys() == set(publishing.sent)
-        # Stored once each, in order; a consumer may have seen some again that it had not acknowledged.
-        assert read_everything(client, topic) == publishing.sent
-        eventually(lambda: len(set(receiving.received)) == len(publishing.sent))
-        receiving.stop()
-        assert list(dict.fromkeys(receiving.received)) == publishing.sent
+        everything_arrived(client, topic, publishing, receiving, eventually)
         client.close()
 
 
@@ -187,11 +193,7 @@ def test_brokers_restart_one_after_another_and_no_client_sees_an_error(tmp_path:
         finally:
             publishing.stop()
             publishing.finish()
-        # Every message got its receipt, and none an error.
-        assert publishing.acknowledged.keys() == set(publishing.sent)
-        assert read_everything(client, topic) == publishing.sent
-        eventually(lambda: len(set(receiving.received)) == len(publishing.sent))
-        receiving.stop()
+        everything_arrived(client, topic, publishing, receiving, eventually)
         client.close()
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar import Client, ConsumerType
-from magnetar.errors import MagnetarError
+from magnetar import Client, Transaction
 from tests.brokers import QUICK, done, owner_of
 from tests.cluster import Cluster
 from tests.conformance.client_service import run
@@ -22,23 +21,14 @@ TARGET = "persistent://public/default/out"
 class CopyingSlowly(Copying):
     """Says whose transaction is being committed, so that it can be struck just then."""
 
+    TIMEOUT_MS = 5_000
+
     def __init__(self, client: Client) -> None:
         super().__init__(client, SOURCE, TARGET)
-        self._begins = client
         self.committing: asyncio.Queue[int] = asyncio.Queue()
 
-    async def copy(self) -> None:
-        consumer = await self._begins.subscribe(SOURCE, "s", consumer_type=ConsumerType.Shared)
-        producer = await self._begins.create_producer(TARGET)
-        while not self.is_done:
-            try:
-                received = await consumer.receive(500)
-                async with self._begins.transaction(timeout_ms=5_000) as txn:
-                    await producer.send(received.data(), txn=txn)
-                    await consumer.acknowledge(received, txn=txn)
-                    self.committing.put_nowait(txn.ids[0])
-            except MagnetarError:
-                consumer.redeliver_unacknowledged_messages()
+    def on_committing(self, txn: Transaction) -> None:
+        self.committing.put_nowait(txn.ids[0])
 
 
 def check_administration(cluster: Cluster) -> None:
@@ -73,15 +63,7 @@ def test_a_commit_survives_its_coordinators_broker(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
         async with Client(cluster.service_url) as client:
             copying = CopyingSlowly(client)
-            inputs = await client.create_producer(SOURCE, initial_subscription_name="s")
-            for number in range(INPUTS):
-                await inputs.send(b"%d" % number)
-            async with asyncio.timeout(200), asyncio.TaskGroup() as tasks:
-                tasks.create_task(copying.copy())
-                tasks.create_task(copying.read())
-                tasks.create_task(kill_in_commits(cluster, copying))
-            got = sorted(copying.outputs.values(), key=int)
-            assert got == [b"%d" % number for number in range(INPUTS)]
+            await copying.through(kill_in_commits(cluster, copying), 200)
 
     environment = {**QUICK, "transactionCoordinatorEnabled": "true"}
     with Cluster(tmp_path, bookies=2, brokers=2, environment=environment) as cluster:

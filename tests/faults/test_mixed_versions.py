@@ -15,8 +15,7 @@ from tests.brokers import QUICK, QUIET, broker_id, client_of, done, record
 from tests.cluster import Cluster, ProxyRole, RoleProcess
 from tests.conftest import Eventually
 from tests.faults.test_bookies import until_more
-from tests.faults.test_cluster import Calmly, Receiving, namespace_without_repetition
-from tests.faults.test_kill_9 import read_everything
+from tests.faults.test_cluster import Calmly, Receiving, everything_arrived, namespace_without_repetition
 
 LEVEL_MAX = "MAGNETAR_METADATA_FORMAT_LEVEL_MAX"
 COMPRESSED = b"\x47\x78"
@@ -101,10 +100,7 @@ def test_a_cluster_is_upgraded_goes_back_and_is_upgraded_again(tmp_path: Path, e
         finally:
             publishing.stop()
             publishing.finish()
-        assert publishing.acknowledged.keys() == set(publishing.sent)
-        assert read_everything(client, topic) == publishing.sent
-        eventually(lambda: len(set(receiving.received)) == len(publishing.sent))
-        receiving.stop()
+        everything_arrived(client, topic, publishing, receiving, eventually)
         through.close()
         client.close()
 

@@ -3,11 +3,13 @@
 
 import asyncio
 import random
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from magnetar import Client, ConsumerType
+from magnetar import Client, ConsumerType, Transaction
 from magnetar.errors import MagnetarError
 from magnetar.ids import EARLIEST_MESSAGE
 from tests.conformance.client_service import run
@@ -19,6 +21,8 @@ KILLS = 2
 
 class Copying:
     """Takes each input, sends its output and acknowledges the input in one transaction; what fails is done again."""
+
+    TIMEOUT_MS = 2_000
 
     def __init__(self, client: Client, source: str, target: str) -> None:
         self._client = client
@@ -37,11 +41,27 @@ class Copying:
         while not self.is_done:
             try:
                 received = await consumer.receive(500)
-                async with self._client.transaction(timeout_ms=2_000) as txn:
+                async with self._client.transaction(timeout_ms=self.TIMEOUT_MS) as txn:
                     await producer.send(received.data(), txn=txn)
                     await consumer.acknowledge(received, txn=txn)
+                    self.on_committing(txn)
             except MagnetarError:
                 consumer.redeliver_unacknowledged_messages()
+
+    def on_committing(self, txn: Transaction) -> None:
+        """What comes next is its commit."""
+
+    async def through(self, strikes: Coroutine[Any, Any, None], seconds: float) -> None:
+        """Every input has one output, whatever strikes meanwhile."""
+        inputs = await self._client.create_producer(self._source, initial_subscription_name="s")
+        expected = [b"%d" % number for number in range(INPUTS)]
+        for data in expected:
+            await inputs.send(data)
+        async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.copy())
+            tasks.create_task(self.read())
+            tasks.create_task(strikes)
+        assert sorted(self.outputs.values(), key=int) == expected
 
     async def read(self) -> None:
         reader = await self._client.create_reader(self._target, EARLIEST_MESSAGE)
@@ -72,15 +92,7 @@ def test_every_input_has_one_output_over_kill_9(tmp_path: Path) -> None:
     async def test(process: StandaloneProcess) -> None:
         async with Client(process.service_url) as client:
             copying = Copying(client, "persistent://public/default/in", "persistent://public/default/out")
-            inputs = await client.create_producer("persistent://public/default/in", initial_subscription_name="s")
-            for number in range(INPUTS):
-                await inputs.send(b"%d" % number)
-            async with asyncio.timeout(150), asyncio.TaskGroup() as tasks:
-                tasks.create_task(copying.copy())
-                tasks.create_task(copying.read())
-                tasks.create_task(kill_now_and_then(process, copying))
-            got = sorted(copying.outputs.values(), key=int)
-            assert got == [b"%d" % number for number in range(INPUTS)]
+            await copying.through(kill_now_and_then(process, copying), 150)
 
     with StandaloneProcess(tmp_path, environment={"transactionCoordinatorEnabled": "true"}) as process:
         run(test(process))
