@@ -172,7 +172,7 @@ features: $(VENV)/.test ## Write docs/compatibility.md from the last results.
 
 # --- generating and locking -------------------------------------------------------------------
 
-.PHONY: proto lock hooks clean
+.PHONY: proto lock sbom hooks clean
 proto: $(VENV)/.test ## Generate src/magnetar/wire/proto from proto/.
 	@$(BIN)/python tools/build_proto.py
 
@@ -183,6 +183,9 @@ lock: $(VENV)/.test ## Compile requirements/*.in to locked versions with hashes;
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -o requirements/spark.txt requirements/spark.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -c requirements/spark.txt -o requirements/delta.txt requirements/delta.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -c requirements/spark.txt -o requirements/bench.txt requirements/bench.in
+
+sbom: $(VENV)/.run ## What Magnetar runs on, with hashes, as a CycloneDX document: build/sbom.json.
+	@mkdir -p build && $(BIN)/python -m tools.sbom build/sbom.json && echo build/sbom.json
 
 hooks: $(VENV)/.test ## Let git run the quick checks before each commit.
 	@$(BIN)/pre-commit install

@@ -18,6 +18,7 @@ import pytest
 from tests import test_tidy
 from tests.conftest import run_without_leaks
 from tests.warm_process import WarmProcess
+from tools import sbom
 from tools.feature_record import CATALOGUE, Outcome, Row, catalogue, recorded_outcomes
 from tools.features import Measurement, measurements, page, state_of
 from tools.suites import CLOSING, SuiteResult, closing_table
@@ -355,3 +356,18 @@ def test_a_missing_part_is_a_failure_in_ci_only(
     with pytest.raises(outcome, match="no-such-program is not on this machine: make one"):
         needs("no-such-program", "make one")
     assert Path(needs("sh", "")).exists()
+
+
+def test_every_distribution_of_the_lock_is_in_the_bill_of_materials() -> None:
+    lock = sbom.LOCK.read_text(encoding="utf-8")
+    found = sbom.components(lock)
+    assert {each["name"] for each in found} == {
+        line.partition("==")[0].lower()
+        for line in lock.splitlines()
+        if "==" in line and not line.startswith((" ", "#"))
+    }
+    assert sum(len(each["hashes"]) for each in found) == lock.count("--hash=")
+    assert len(found) > 30
+    with pytest.raises(ValueError, match="no hash for plain"):
+        sbom.components("plain==1.0\n")
+    assert run_python("-m", "tools.sbom").stdout == json.dumps(sbom.document(), indent=2) + "\n"

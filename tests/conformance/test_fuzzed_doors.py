@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from magnetar.wire.proto import pulsar_api_pb2 as pb
+from tests.cluster import Cluster
 from tests.conformance.guarded import GuardedStandalone, token
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "2"))
@@ -100,6 +101,51 @@ def test_nobody_known_harms_the_doors(standalone: GuardedStandalone) -> None:
     log = standalone.log_path.read_text(encoding="utf-8", errors="replace")
     assert "Traceback" not in log, f"seed {seed}"
     assert "\x1b" not in log
+
+
+def test_a_token_in_a_url_is_not_read(standalone: GuardedStandalone) -> None:
+    """URLs stand in logs of proxies and in histories of browsers."""
+    right = token("admin")
+    for name in ("token", "access_token", "Authorization", "authorization"):
+        answer = httpx.get(f"{standalone.web_url}/admin/v2/tenants", params={name: f"Bearer {right}"}, timeout=30)
+        assert answer.status_code == 401, name
+        answer = httpx.get(f"{standalone.web_url}/admin/v2/tenants", params={name: right}, timeout=30)
+        assert answer.status_code == 401, name
+    assert right not in standalone.log_path.read_text(encoding="utf-8", errors="replace")
+
+
+def test_nobody_known_harms_a_bookie(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("canary-of-the-shared-secret")
+    settings = {"bookie_server.secret_file": str(secret)}
+    with Cluster(tmp_path, bookies=1, broker=False, environment=settings) as cluster:
+        bookie = cluster.bookies[0]
+        pid = bookie.said["pid"]
+        seed = random.SystemRandom().randrange(2**32)
+        chance = random.Random(seed)
+        before = resident_bytes(pid)
+        until = time.monotonic() + SECONDS / 2
+        strikes = 0
+        while time.monotonic() < until or strikes < 60:
+            for port in (bookie.told_port, int(bookie.web_url.rpartition(":")[2])):
+                kinds = (bookie_frame, http_request, lambda chance: chance.randbytes(chance.choice((1, 100, 65_536))))
+                strike(port, chance.choice(kinds)(chance), chance)
+                strikes += 1
+        assert httpx.get(f"{bookie.web_url}/metrics", timeout=ANSWER_S_MAX).status_code == 200, f"seed {seed}"
+        grown = resident_bytes(pid) - before
+        assert grown < GROWTH_BYTES_MAX, f"seed {seed}: {grown} bytes more after {strikes} strikes"
+        log = bookie.log_path.read_text(encoding="utf-8", errors="replace")
+        assert "Traceback" not in log, f"seed {seed}: {log[-2000:]}"
+        assert "canary" not in log
+
+
+def bookie_frame(chance: random.Random) -> bytes:
+    """A request of either version, with lengths and bytes that lie."""
+    body = bytearray(struct.pack(">BBh", 2, chance.randrange(8), chance.randrange(4)) + chance.randbytes(60))
+    for _ in range(chance.choice((0, 3))):
+        body[chance.randrange(len(body))] = chance.randrange(256)
+    size = chance.choice((len(body), 0, 3, 2**31 - 1, 2**32 - 1, chance.randrange(2**32)))
+    return struct.pack(">I", size) + bytes(body)
 
 
 def test_who_says_nothing_is_cut_off_and_counts_against_nobody(standalone: GuardedStandalone) -> None:
