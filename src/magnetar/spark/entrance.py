@@ -7,6 +7,7 @@ Assembles.
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ from magnetar.spark.source import PulsarDataSource
 
 # Filters reach a Python data source only if this is on, and a source that takes them is refused if it is off.
 _PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+_QUICK_START = str(Path(__file__).parent / "quick_start")
 
 
 def register(spark: SparkSession) -> None:
@@ -44,6 +46,7 @@ def session(name: str = "magnetar", *, master: str = "local[*]", **settings: str
     """A session with everything registered; `settings` are Spark's, with `_` for `.` (`spark_ui_enabled="false"`)."""
     # Workers run this very Python, which has what is imported here; Spark would take the first on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _start_quickly()
     builder = SparkSession.builder.appName(name).master(master)
     # Offsets and metadata are in UTC, and so are results.
     for key, value in {"spark_sql_session_timeZone": "UTC", **settings}.items():
@@ -51,3 +54,10 @@ def session(name: str = "magnetar", *, master: str = "local[*]", **settings: str
     made = builder.getOrCreate()
     register(made)
     return made
+
+
+def _start_quickly() -> None:
+    """Processes that Spark starts need not compile pyspark again (docs/decisions/0271)."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if _QUICK_START not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_QUICK_START, *paths)))
