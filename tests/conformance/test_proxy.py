@@ -23,6 +23,7 @@ from tests.cluster import RoleProcess
 from tests.conformance.exchanges import QUIET
 from tests.conformance.guarded import SECRET, GuardedStandalone, token
 from tests.conformance.raw_client import RawClient
+from tests.conformance.web_socket import heard, opened, payload_of, refusal, say, sent
 from tests.processes import StandaloneProcess, free_port
 
 Type = pb.BaseCommand
@@ -347,9 +348,27 @@ def produce_as(proxy: ProxyProcess, role: str | None, topic: str) -> None:
 ALLOWED = "persistent://private/auth/through"
 
 
-@pytest.mark.feature("F-SEC-06")
+def check_websockets(proxy: ProxyProcess) -> None:
+    """A proxy serves them itself: it finds out who calls, and brokers say what they may."""
+    path = "persistent/private/auth/socket"
+    headers = {role: {"Authorization": f"Bearer {token(role)}"} for role in ("admin", "stranger")}
+    # A word of the client's own about whom it speaks for is not heard.
+    headers["stranger"]["X-Original-Principal"] = "admin"
+    with (
+        opened(proxy.web_url, f"/ws/v2/reader/{path}?messageId=earliest", headers["admin"]) as reading,
+        opened(proxy.web_url, f"/ws/v2/producer/{path}", headers["admin"]) as producing,
+    ):
+        say(producing, payload=sent("through"))
+        assert heard(producing)["result"] == "ok"
+        assert payload_of(heard(reading)) == b"through"
+    assert refusal(proxy.web_url, f"/ws/v2/producer/{path}", headers["stranger"])[0] == 403
+    assert refusal(proxy.web_url, f"/ws/v2/producer/{path}")[0] == 401
+
+
+@pytest.mark.feature("F-SEC-06", "F-PH-10")
 def test_the_broker_judges_the_client_and_not_only_the_proxy(guarded: GuardedStandalone, tmp_path: Path) -> None:
-    with running(guarded_proxy(tmp_path, guarded)) as proxy:
+    with running(guarded_proxy(tmp_path, guarded, webSocketServiceEnabled="true")) as proxy:
+        check_websockets(proxy)
         produce_as(proxy, "token-principal", ALLOWED)
         with pytest.raises(pulsar.AuthorizationError):
             produce_as(proxy, "stranger", ALLOWED)
@@ -457,3 +476,9 @@ def test_clients_behind_a_load_balancer_are_counted_by_their_own_addresses(
         for each in welcome:
             assert read_command(each, Sender.BROKER).connected.server_version.startswith("Magnetar")
         assert refused(greeted("192.0.2.7"))
+
+
+@pytest.mark.feature("F-PH-10")
+def test_a_proxy_says_how_websockets_are_switched_on(proxy: ProxyProcess) -> None:
+    status, reason = refusal(proxy.web_url, "/ws/v2/producer/persistent/public/default/t")
+    assert (status, "webSocketServiceEnabled=true" in reason) == (404, True)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from magnetar.admin.http import HttpServer
 from magnetar.admin.server import take_ports
@@ -24,8 +25,12 @@ from magnetar.runtime.chance import fresh_seed, stream
 from magnetar.runtime.clock import SystemClock, WallClock
 from magnetar.runtime.log import start_logging
 from magnetar.runtime.loop import Process, run
+from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.runtime.tasks import Tasks
+
+if TYPE_CHECKING:
+    from magnetar.websocket.service import WebSocketService
 
 
 def run_proxy(flags: RoleFlags, given: dict[str, str | None]) -> int:
@@ -50,8 +55,12 @@ def run_proxy(flags: RoleFlags, given: dict[str, str | None]) -> int:
             reverse = ReverseProxy(proxy, process.metrics)
             opened.push_async_callback(reverse.close)
             bounds = replace(settings.admin, request_timeout_ms=settings.proxy.http_timeout_ms)
-            http = HttpServer(reverse, bounds)
+            websockets = open_websockets(proxy, settings, clock, process.metrics)
+            http = HttpServer(reverse, bounds, None if websockets is None else websockets.new_connection)
             opened.push_async_callback(http.stop)
+            if websockets is not None:
+                websockets.start()
+                opened.push_async_callback(websockets.stop)
             host = settings.broker.advertised_address
             if ports.plain is not None:
                 await http.start(ports.plain)
@@ -65,6 +74,24 @@ def run_proxy(flags: RoleFlags, given: dict[str, str | None]) -> int:
             await process.stop_requested()
 
     return run(serve, asked.runtime)
+
+
+def open_websockets(proxy: Proxy, settings: Settings, clock: WallClock, metrics: Metrics) -> "WebSocketService | None":
+    """The WebSocket service before the brokers, where it is asked for."""
+    if not settings.websocket.enabled:
+        return None
+    from magnetar.websocket.before_brokers import BeforeBrokers
+    from magnetar.websocket.service import WebSocketService
+
+    backend = BeforeBrokers(
+        proxy.authentication,
+        proxy.as_client,
+        proxy.brokers.service_url,
+        settings.websocket,
+        clock,
+        check_interval_s=settings.security.refresh_check_s,
+    )
+    return WebSocketService(settings.websocket, backend, metrics)
 
 
 def check_discovery(settings: Settings, has_metadata: bool) -> None:

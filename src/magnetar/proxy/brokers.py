@@ -18,6 +18,7 @@ from magnetar.runtime.tasks import Tasks
 
 BROKERS_PATH: Final = "/loadbalance/brokers"
 BROKERS_MAX: Final = 10_000
+HOSTS_MAX: Final = 10
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +73,11 @@ class Brokers:
         """Brokers to ask, a different one first each time. ServiceNotReady when there is none."""
         tls = self._settings.tls_with_broker
         return self._shuffled([each.service_tls if tls else each.service for each in self._known])
+
+    def service_url(self) -> str:
+        """All of them as one URL, for a client that tries one after another."""
+        scheme = "pulsar+ssl" if self._settings.tls_with_broker else "pulsar"
+        return f"{scheme}://" + ",".join(str(target) for target in self.services()[:HOSTS_MAX])
 
     def web_urls(self) -> list[str]:
         tls = self._settings.tls_with_broker

@@ -56,8 +56,9 @@ class Proxy:
         self.message_bytes_max = door.message_bytes_max
         self.tls = open_tls(security)
         self.authentication: Authentication | None = open_authentication(security, clock)
-        self._as_client = AsClient(security, tls=settings.tls_with_broker)
-        self.client_authentication: ClientAuthentication | None = self._as_client.authentication
+        # Who the proxy is to brokers.
+        self.as_client = AsClient(security, tls=settings.tls_with_broker)
+        self.client_authentication: ClientAuthentication | None = self.as_client.authentication
         self.trusted_sources = trusted_sources(security.haproxy_protocol, security.haproxy_trusted)
         self._door = door
         self._security = security
@@ -103,7 +104,7 @@ class Proxy:
     @property
     def broker_tls(self) -> ssl.SSLContext | None:
         """For the next connection to a broker; changed certificate files are taken up."""
-        return self._as_client.tls
+        return self.as_client.tls
 
     # --- for sessions ----------------------------------------------------------------------------
 

@@ -26,6 +26,9 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 PASSED_PATHS: Final = ("/admin/", "/lookup/", "/topics/")
+_ELSEWHERE: Final = (
+    "This proxy passes /admin, /lookup and /topics on; it serves WebSockets (/ws) with webSocketServiceEnabled=true"
+)
 _REDIRECTS: Final = (301, 302, 307, 308)
 # Of one connection, not of the message: RFC 9110, 7.6.1. And what only the proxy may say.
 _NOT_PASSED: Final = frozenset(
@@ -72,7 +75,7 @@ class ReverseProxy:
         elif path == "/status.html":
             await _answer(send, 200, b"OK", b"text/plain")
         elif not path.startswith(PASSED_PATHS):
-            await _refuse(send, 404, "This proxy passes /admin, /lookup and /topics on, and nothing else")
+            await _refuse(send, 404, _ELSEWHERE)
         else:
             try:
                 await self._pass(scope, receive, send)
