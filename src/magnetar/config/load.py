@@ -257,6 +257,9 @@ def _folded(name: str) -> str:
 
 
 _ROWS: Final = frozenset(row.name for row in KEYS)
+_LOCKS: Final = frozenset(row.name for row in KEYS if row.owner == "security")
+# How alike two names are that differ by a slip.
+_MISSPELT: Final = 0.85
 _BY_FOLDED: Final = {_folded(row.name): row.name for row in KEYS}
 _BY_FLAG: Final = {row.flag: row.name for row in KEYS if row.flag}
 _KNOWN_FOLDED: Final = frozenset(_folded(key) for key in KNOWN_KEYS)
@@ -274,13 +277,22 @@ def _present_name(name: str, where: str, notices: list[Notice]) -> str:
     return present
 
 
-def _nearest(name: str) -> str:
+def _nearest_key(name: str, likeness: float) -> str:
     by_folded = {_folded(key): key for key in sorted(_ROWS | KNOWN_KEYS)}
-    matches = get_close_matches(_folded(name[:100]), by_folded, n=1, cutoff=0.6)
-    return f"; the nearest known one is {by_folded[matches[0]]}" if matches else ""
+    matches = get_close_matches(_folded(name[:100]), by_folded, n=1, cutoff=likeness)
+    return by_folded[matches[0]] if matches else ""
+
+
+def _nearest(name: str) -> str:
+    near = _nearest_key(name, 0.6)
+    return f"; the nearest known one is {near}" if near else ""
 
 
 def _unknown(name: str, where: str) -> Notice:
+    """BadSetting for what looks like the key of a lock: a door that was meant to be locked must not stand open."""
+    meant = _nearest_key(name, _MISSPELT)
+    if meant in _LOCKS:
+        raise BadSetting(f"{_shown(name)} ({where}) is unknown and looks like {meant}: write that, or remove the line")
     return Notice(NoticeLevel.WARNING, f"{_shown(name)} ({where}) is unknown and ignored{_nearest(name)}")
 
 

@@ -191,6 +191,26 @@ def test_an_unknown_key_is_a_warning_that_names_the_nearest() -> None:
     assert all("nearest known one is clusterName" in text for text in warnings(loaded))
 
 
+@pytest.mark.feature("F-SEC-02")
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("authenticationEnable", "authenticationEnabled"),
+        ("authorisationEnabled", "authorizationEnabled"),
+        ("superUserRole", "superUserRoles"),
+        ("tlsRequireTrustedClientCertOnConect", "tlsRequireTrustedClientCertOnConnect"),
+    ],
+)
+def test_a_misspelt_lock_stops_the_start(typed: str, meant: str) -> None:
+    with pytest.raises(BadSetting, match=rf"{typed}.*line 1.*looks like {meant}"):
+        from_file(f"{typed}=true\n")
+    for prefix in ("PULSAR_PREFIX_", "MAGNETAR_"):
+        with pytest.raises(BadSetting, match=meant):
+            load_settings(environ={f"{prefix}{typed}": "true"})
+    for other in ("authenticationOfSomethingElse", "tokens", "brokerServicePrt"):
+        assert len(warnings(from_file(f"{other}=true\n"))) == 1
+
+
 def test_what_pulsar_knows_and_we_do_not_use_is_one_info_line_per_source() -> None:
     loaded = load_settings(
         [SettingsFile("broker.conf", "numIOThreads=4\nfunctionsWorkerEnabled=false\nwebServicePortTls=\n")],
