@@ -3,8 +3,8 @@
 
 A subscription knows its own as long as memory can tell. When it does not (after a seek, or when another broker had the
 topic), it is counted once by reading what has to be read and not more: without holes two entries tell, the number of
-the last message and that before the first; with holes every entry of the backlog is looked at, in slices, up to a
-limit.
+the last message and that before the first; with holes or parts of batches every entry of the backlog is looked at, in
+slices, up to a limit.
 Carries.
 """
 
@@ -72,7 +72,7 @@ async def _counted(subscription: Subscription, entries_max: int) -> int | None:
         return 0
     start = ledger.next_position(cursor.mark_delete)
     has_holes = ledger.entries_between(cursor.mark_delete, ledger.last_confirmed) != backlog
-    if not has_holes and not cursor.state.batch_bits(start):
+    if not has_holes and not cursor.state.batches:
         ends = [await ledger.read(at, entries_max=1, bytes_max=1) for at in (start, ledger.last_confirmed)]
         if all(ends) and min(stored_index(end[0]) for end in ends) >= 0:
             before = stored_index(ends[0][0]) - parse_facts(ends[0][0]).messages
