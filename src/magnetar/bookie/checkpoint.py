@@ -45,6 +45,8 @@ class Checkpoints:
         self._directories = directories
         self._caches = caches
         self._table = table
+        # Half of what the active cache takes.
+        self._hurried_bytes = settings.write_cache_bytes_max // 4
         self._marks: dict[str, LastMark] = {}
         # The number of the newest checkpoint that may be in an index.
         self.number = 0
@@ -103,7 +105,7 @@ class Checkpoints:
         try:
             for part, directory in enumerate(self._directories):
                 if flushing is not None:
-                    self.entries_written += await directory.write_out(flushing.in_order(part, parts))
+                    self.entries_written += await directory.write_out(flushing.in_order(part, parts), self._is_hurried)
                 own = {ledger_id: state for ledger_id, state in states.items() if ledger_id % parts == part}
                 await directory.index.put_ledgers(own)
                 if deleted is not None:
@@ -117,6 +119,10 @@ class Checkpoints:
             self._table.put_back(states, deleted_too=deleted is not None)
             raise
         self._caches.flushed()
+
+    def _is_hurried(self) -> bool:
+        """Adds fill one cache while the other is written out: they would have to wait for it before long."""
+        return self._caches.active.bytes_held > self._hurried_bytes
 
     async def move_mark(self, journal: Journal, place: JournalPlace) -> None:
         """Everything before this place is safe elsewhere: say so durably, then remove journals nobody needs."""

@@ -7,7 +7,7 @@ Carries.
 """
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from magnetar.bookie.entry_log import EntryLogs, EntryLogWriter
@@ -40,21 +40,22 @@ class LedgerDirectory:
         # While a flush is under way: the first log whose entries the index may not name yet.
         self._flushing_from: int | None = None
 
-    async def write_out(self, entries: Iterable[tuple[int, int, bytes]]) -> int:
+    async def write_out(self, entries: Iterable[tuple[int, int, bytes]], is_hurried: Callable[[], bool]) -> int:
         """Store entries in the order given; returns how many. They are found at once, and durable after `sync`.
 
-        DiskFull when there is no room: nothing changed, and the same entries may be written out again.
+        In a hurry the steps are larger. DiskFull when there is no room: nothing changed, and the same entries may be
+        written out again.
         """
         self._flushing_from = self._writer.log_id if self._writer.log_id is not None else self.logs.next_log_id
         try:
-            return await self._write_out(entries)
+            return await self._write_out(entries, is_hurried)
         finally:
             self._flushing_from = None
 
-    async def _write_out(self, entries: Iterable[tuple[int, int, bytes]]) -> int:
+    async def _write_out(self, entries: Iterable[tuple[int, int, bytes]], is_hurried: Callable[[], bool]) -> int:
         rows = bytearray()
         try:
-            await self._writer.append(entries, rows)
+            await self._writer.append(entries, rows, is_hurried)
             if rows:
                 await self._writer.sync()
         except OSError as error:

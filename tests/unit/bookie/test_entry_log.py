@@ -11,7 +11,7 @@ from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES, BadRange, Lo
 from magnetar.bookie.ledger_index import ROW, Place
 from magnetar.errors import EntryUnknown
 from magnetar.runtime.simulated_disk import SimulatedDisk
-from magnetar.runtime.simulated_faults import DiskFaults, Latency
+from magnetar.runtime.simulated_faults import Call, DiskCall, DiskFaults, Latency
 from tests.unit.bookie.benches import SMALL, packed, run
 
 SETTINGS = replace(SMALL, entry_log_bytes_max=1024, open_entry_logs_max=2)
@@ -95,3 +95,27 @@ def test_a_removed_log_is_not_found_and_a_wrong_place_is_unknown() -> None:
             await logs.read(1, places[1, 0])
 
     run(scenario())
+
+
+@pytest.mark.feature("F-BKS-18")
+@pytest.mark.parametrize(("hurried", "syncs"), [(False, 15), (True, 1)])
+def test_a_flush_is_synced_in_small_steps_unless_adds_would_wait_for_it(hurried: bool, syncs: int) -> None:
+    """Sixty records, a write each; a step is four of them, or eight times as many."""
+    settings = replace(
+        SETTINGS, entry_log_bytes_max=1 << 20, entry_log_write_bytes=1, entry_log_unsynced_bytes_max=4 * SIZE
+    )
+    seen: list[DiskCall] = []
+
+    async def scenario() -> None:
+        disk = SimulatedDisk()
+        await disk.make_directory("d")
+        logs = await EntryLogs.open(disk, "d", settings)
+        writer = logs.writer()
+        disk.kernel.faults.on_call = seen.append
+        await writer.append(ENTRIES, bytearray(), lambda: hurried)
+        disk.kernel.faults.on_call = None
+        await writer.abandon()
+        await logs.close()
+
+    run(scenario())
+    assert sum(call.call is Call.SYNC for call in seen) == syncs
