@@ -6,7 +6,7 @@ because what is acknowledged is passed over; it never starts again, or consumers
 Carries.
 """
 
-from magnetar.broker.stored_message import publish_time_ms
+from magnetar.broker.stored_message import stored_time_ms
 from magnetar.broker.subscription import Subscription
 from magnetar.ids import Position
 
@@ -28,10 +28,10 @@ async def skip(subscription: Subscription, entries: int) -> None:
 
 
 async def expire_before(subscription: Subscription, moment_ms: int) -> bool:
-    """Acknowledge everything that was published before a moment; False when there was nothing."""
+    """Acknowledge everything that was stored before a moment; False when there was nothing."""
     ledger = subscription.managed_ledger
     start = ledger.next_position(subscription.cursor.mark_delete)
-    last = await ledger.last_matching(lambda entry: publish_time_ms(entry) < moment_ms, start=start)
+    last = await ledger.last_matching(lambda entry: stored_time_ms(entry) < moment_ms, start=start)
     if last is None or last <= subscription.cursor.mark_delete:
         return False
     await expire_through(subscription, last)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from magnetar.admin.skipping import expire_before
 from magnetar.broker.backlog import delete_unused_subscriptions, enforce_quotas, expire_messages, slowest
 from magnetar.broker.compaction.horizon import COMPACTION_CURSOR
 from magnetar.broker.consumer import Consumer
@@ -65,6 +66,23 @@ def test_what_is_older_than_the_time_to_live_counts_as_consumed() -> None:
         assert subscription.entries_expired == 3
         assert await expire_messages(topic, now_ms) == 0
         assert await expire_messages(topic, now_ms + 60_000) == 2
+
+    on_topic(body)
+
+
+@pytest.mark.feature("F-RET-07")
+def test_what_was_stored_lately_is_not_expired_by_an_admin_whatever_the_clock_of_its_producer_says() -> None:
+    """The producer's clock is years behind: its messages are no older than the broker knows them to be."""
+
+    async def body(brokers: Brokers, topic: Topic) -> None:
+        subscription = await topic.open_subscription("s", initial=EARLIEST)
+        await publish(topic, 3)
+        stored_ms = brokers.world.clock.now_ms()
+        assert not await expire_before(subscription, stored_ms)
+        brokers.world.clock.time_ms += 10_000
+        await publish(topic, 2)
+        assert await expire_before(subscription, stored_ms + 1)
+        assert subscription.cursor.backlog_entries() == 2
 
     on_topic(body)
 
