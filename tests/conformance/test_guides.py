@@ -65,6 +65,26 @@ def test_the_first_program_of_the_clients_guide(standalone: StandaloneProcess, t
     assert run_program(first, standalone, tmp_path) == "b'one order'\n"
 
 
+def test_the_guide_to_http_and_websocket(standalone: StandaloneProcess, tmp_path: Path) -> None:
+    guide, address = GUIDES / "websocket.md", standalone.web_url.removeprefix("http://")
+    (posted,) = blocks(guide, "sh")
+    ended = subprocess.run(
+        ["sh", "-e", "-c", posted.replace("localhost:8080", address)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    (answer,) = blocks(guide, "json")
+    told = re.sub(r'"messageId":"\d+:', '"messageId":"3:', ended.stdout)
+    assert told == answer.strip()
+    (session,) = blocks(guide, "python")
+    program = tmp_path / "session.py"
+    program.write_text(session.replace("localhost:8080", address))
+    ended = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "ok\nb'hello'\n"
+
+
 def test_the_command_lines_of_the_guide(standalone: StandaloneProcess, tmp_path: Path) -> None:
     typed = typed_to(standalone, tmp_path)
     asked = [words for under in ("Administration", "Messages") for words in commands(under)]

@@ -24,9 +24,10 @@ HELLO = base64.b64encode(b"hello").decode()
 
 
 @asynccontextmanager
-async def served(**settings: Any) -> AsyncIterator[WebSocketService]:
+async def served(disk_ms: float = 0, **settings: Any) -> AsyncIterator[WebSocketService]:
     wanted = WebSocketSettings(**settings)
     async with LocalPulsar() as pulsar:
+        pulsar.slow_disk(disk_ms)
         service = WebSocketService(wanted, AtBroker(pulsar.standalone.broker, wanted, SystemClock()), Metrics())
         service.start()
         try:
@@ -106,6 +107,21 @@ def test_what_was_said_before_the_end_is_stored(loop_run: RunOnLoop) -> None:
             stopped = await opened(service, f"/ws/v2/consumer/{NAMESPACE}/t/s")
         await stopped.is_gone.wait()
         assert stopped.close_code == 1001
+
+    loop_run(scenario())
+
+
+@pytest.mark.feature("B-27")
+def test_who_sends_faster_than_messages_are_stored_is_not_read_from(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        async with served(disk_ms=30, pending_bytes_max=200_000) as service:
+            making = await opened(service, f"/ws/v2/producer/{NAMESPACE}/t")
+            for _ in range(12):
+                making.say(payload=base64.b64encode(b"x" * 100_000).decode())
+            assert (await making.heard())["result"] == "ok"
+            assert making.transport.get_write_buffer_size() > 500_000, "most of it waits with the client"
+            for _ in range(11):
+                assert (await making.heard())["result"] == "ok"
 
     loop_run(scenario())
 
