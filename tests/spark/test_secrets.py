@@ -74,4 +74,4 @@ def test_a_token_opens_the_door_and_is_never_shown(
         assert wrong not in text
     # The option that was refused is in no log either, and what was looked through is the query's.
     assert "canary" not in event_log_text(spark) + ui_text(spark)
-    assert TOPIC in ui_text(spark)
+    assert "planDescription" in ui_text(spark)
