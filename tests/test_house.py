@@ -371,3 +371,15 @@ def test_every_distribution_of_the_lock_is_in_the_bill_of_materials() -> None:
     with pytest.raises(ValueError, match="no hash for plain"):
         sbom.components("plain==1.0\n")
     assert run_python("-m", "tools.sbom").stdout == json.dumps(sbom.document(), indent=2) + "\n"
+
+
+def test_the_security_checklist_names_tests_that_exist() -> None:
+    text = (HOUSE / "docs" / "security-checklist.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", text)
+    assert len(named) > 70
+    missing = [
+        f"{file}::{test}"
+        for file, test in named
+        if not (HOUSE / file).exists() or (test and f"def {test}(" not in (HOUSE / file).read_text(encoding="utf-8"))
+    ]
+    assert missing == []

@@ -54,7 +54,8 @@ async def _check_serves(url: str, settings: dict[str, Any]) -> None:
         records = await asyncio.gather(*(store.get(f"/tls/{number}") for number in range(50)))
         assert [record.value[:2] for record in records if record is not None][10:] == [b"%d" % n for n in range(10, 50)]
         assert len(await store.children("/tls")) == 50
-        await asyncio.wait_for(all_seen.wait(), 30)
+        async with asyncio.timeout(30):
+            await all_seen.wait()
     finally:
         await store.close()
 

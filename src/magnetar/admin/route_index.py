@@ -3,7 +3,7 @@
 
 Stands before the routes that it knows and answers as they would: the first of them that takes method and path. A
 request that none of them takes goes on to the routes themselves, which tell a wrong method from a wrong path.
-Decides.
+Carries.
 """
 
 from collections.abc import Iterator, Sequence
