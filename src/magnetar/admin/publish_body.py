@@ -49,6 +49,10 @@ class PublishBody(NamedTuple):
 def publish_body(body: Any) -> PublishBody:
     """AdminRefused 400 says what is wrong."""
     given = an_object(body, "The body")
+    try:
+        json.dumps(given, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise AdminRefused(400, f"The body has halves of characters: {error}") from error
     messages = given.get("messages")
     if not isinstance(messages, list):
         raise AdminRefused(400, "messages should be a list")

@@ -142,6 +142,9 @@ def read_message_id(text: str) -> MessageId:
 def _object(text: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
+        if "\\u" in text:
+            # Halves of characters can be escaped in JSON, and are in no UTF-8.
+            json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BadText(Code.NOT_JSON, f"The text is not JSON: {error}") from error
     if not isinstance(found, dict):

@@ -3,12 +3,16 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from magnetar.client.encryption import KeysByName, MessageEncryption
 from magnetar.config.websocket import WebSocketSettings
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.memory_transport import connect_in_memory
@@ -16,6 +20,7 @@ from magnetar.runtime.metrics import Metrics
 from magnetar.testing import LocalPulsar
 from magnetar.websocket.caller import AtBroker
 from magnetar.websocket.service import WebSocketService
+from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.conftest import RunOnLoop
 from tests.unit.websocket.plain_client import HEADERS, PlainClient
 
@@ -25,15 +30,21 @@ HELLO = base64.b64encode(b"hello").decode()
 
 @asynccontextmanager
 async def served(disk_ms: float = 0, **settings: Any) -> AsyncIterator[WebSocketService]:
-    wanted = WebSocketSettings(**settings)
     async with LocalPulsar() as pulsar:
         pulsar.slow_disk(disk_ms)
-        service = WebSocketService(wanted, AtBroker(pulsar.standalone.broker, wanted, SystemClock()), Metrics())
-        service.start()
-        try:
+        async with serving(pulsar, **settings) as service:
             yield service
-        finally:
-            await service.stop()
+
+
+@asynccontextmanager
+async def serving(pulsar: LocalPulsar, **settings: Any) -> AsyncIterator[WebSocketService]:
+    wanted = WebSocketSettings(**settings)
+    service = WebSocketService(wanted, AtBroker(pulsar.standalone.broker, wanted, SystemClock()), Metrics())
+    service.start()
+    try:
+        yield service
+    finally:
+        await service.stop()
 
 
 async def opened(service: WebSocketService, path: str) -> PlainClient:
@@ -152,5 +163,39 @@ def test_a_reader_that_never_reads_costs_what_its_bounds_say(loop_run: RunOnLoop
             assert 20_000 <= seen < 25_000
             near.resume_reading()
             await client.until(lambda: len(client.texts) == 200)
+
+    loop_run(scenario())
+
+
+@pytest.mark.feature("B-27")
+def test_what_a_client_has_encrypted_is_opened_by_a_consumer_and_shown_sealed_to_who_has_no_key(
+    loop_run: RunOnLoop,
+) -> None:
+    pair = rsa.generate_private_key(public_exponent=65_537, key_size=2048)
+    private = pair.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    public = pair.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    metadata = pb.MessageMetadata()
+    sealed = MessageEncryption(["mine"], KeysByName({"mine": public}), SystemClock()).encrypt(b"secret", metadata)
+    wrapped = {"mine": {"keyValue": base64.b64encode(metadata.encryption_keys[0].value).decode(), "metadata": {}}}
+    keys = base64.urlsafe_b64encode(json.dumps(wrapped).encode()).decode().replace("-", "%2B").replace("_", "/")
+
+    async def scenario() -> None:
+        async with LocalPulsar() as pulsar, serving(pulsar) as service, pulsar.client() as client:
+            reader = KeysByName(private={"mine": private})
+            opening = await client.subscribe("t", "opening", crypto_key_reader=reader)
+            looking = await opened(service, f"/ws/v2/consumer/{NAMESPACE}/t/looking?cryptoFailureAction=CONSUME")
+            making = await opened(service, f"/ws/v2/producer/{NAMESPACE}/t?batchingEnabled=true&encryptionKeys={keys}")
+            making.say(
+                payload=base64.b64encode(sealed).decode(),
+                encryptionParam=base64.b64encode(metadata.encryption_param).decode(),
+            )
+            assert (await making.heard())["result"] == "ok"
+            assert (await opening.receive()).data() == b"secret"
+            shown = await looking.heard()
+            assert base64.b64decode(shown["payload"]) == sealed
+            context = shown["encryptionContext"]
+            assert context["keys"] == wrapped
+            assert base64.b64decode(context["param"]) == metadata.encryption_param
+            assert (context["compressionType"], context["batchSize"]) == ("NONE", None)
 
     loop_run(scenario())

@@ -102,7 +102,9 @@ def test_what_is_wrong_has_pulsars_code_and_keeps_its_context(fields: dict[str, 
     assert bad(json.dumps({**fields, "context": "c"})) == (code, "c")
 
 
-@pytest.mark.parametrize("text", ["", "{", "null", "[]", "5", '"x"', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ['{"payload": "", "key": "\\ud800"}', "", "{", "null", "[]", "5", '"x"', "[" * 100_000]
+)
 def test_no_object_is_no_message(text: str) -> None:
     assert bad(text) == (Code.NOT_JSON, None)
 
