@@ -83,6 +83,7 @@ class Topic:
     ) -> None:
         self.name = name
         self.subscriptions: dict[str, Subscription] = {}
+        self._deleting: dict[str, None] = {}
         # The number of the last message that was taken, and of the last that is durable.
         self.last_index = -1
         self.stored_index = -1
@@ -319,14 +320,19 @@ class Topic:
         return self._new_subscription(name, self.managed_ledger.new_non_durable_cursor(name, start))
 
     async def delete_subscription(self, name: str) -> None:
+        """Its consumers come back at once; until it is gone they are told to wait for a new one."""
         subscription = self.subscriptions.pop(name, None)
         if subscription is None:
             raise SubscriptionNotFound(f"Topic {self.name} has no subscription '{name}'")
-        await subscription.delete_stored()
-        self.dispatch_rates.forget(name)
-        await subscription.close()
-        if subscription.cursor.is_durable:
-            await self.managed_ledger.delete_cursor(name)
+        self._deleting[name] = None
+        try:
+            await subscription.delete_stored()
+            self.dispatch_rates.forget(name)
+            await subscription.close()
+            if subscription.cursor.is_durable:
+                await self.managed_ledger.delete_cursor(name)
+        finally:
+            del self._deleting[name]
 
     def forget_subscription(self, subscription: Subscription) -> None:
         """A non-durable subscription whose last consumer left."""
@@ -458,9 +464,11 @@ class Topic:
             raise ServiceNotReady(f"Topic {self.name} {self._closing}; look it up again")
 
     def _refuse_name_and_number(self, name: str) -> None:
-        """A new subscription: not under the name of a cursor of our own, and not beyond the limit."""
+        """A new subscription: not under the name of a cursor of our own or one that goes, and not beyond the limit."""
         if not is_subscription(name):
             raise NotSupported(f"The subscription name '{name}' is reserved")
+        if name in self._deleting:
+            raise ServiceNotReady(f"Subscription '{name}' is being deleted; subscribe again in a moment")
         subscriptions_max = self._settings.subscriptions_per_topic_max
         if 0 < subscriptions_max <= len(self.subscriptions):
             raise NotSupported(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
