@@ -25,6 +25,7 @@ class BookieSettings:
     # A file of this size is written ahead of use, and the journal goes on in it: to sync what overwrites is cheaper than
     # to sync what allocates. 0: none.
     journal_spare_bytes: int = 64 * MEBIBYTE
+    # How fast it is written, at most; while the journal itself writes faster, not at all.
     journal_spare_bytes_per_second_max: int = 32 * MEBIBYTE
     # Journals kept behind the last mark. BookKeeper keeps five; they serve no restart.
     journal_backups_max: int = 5

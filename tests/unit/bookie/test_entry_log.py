@@ -58,6 +58,27 @@ def test_entries_are_spread_over_logs_that_know_their_ledgers(finish: bool) -> N
     run(scenario())
 
 
+def test_what_is_written_out_is_synced_in_small_steps() -> None:
+    async def scenario() -> None:
+        disk = SimulatedDisk()
+        await disk.make_directory("d")
+        settings = replace(
+            SETTINGS, entry_log_bytes_max=1 << 20, entry_log_write_bytes=SIZE, entry_log_unsynced_bytes_max=10 * SIZE
+        )
+        logs = await EntryLogs.open(disk, "d", settings)
+        writer = logs.writer()
+        calls: list[Call] = []
+        disk.kernel.faults.on_call = lambda call: calls.append(call.call) if call.path.endswith(".log") else None
+        await writer.append(ENTRIES, bytearray())
+        steps = "".join("s" if call is Call.SYNC else "w" for call in calls if call in (Call.SYNC, Call.WRITE))
+        # The first write is the log's header.
+        assert steps == "w" + ("w" * 10 + "s") * (len(ENTRIES) // 10)
+        await writer.finish()
+        await logs.close()
+
+    run(scenario())
+
+
 def test_a_scan_gives_every_entry_and_stops_before_the_map() -> None:
     async def scenario() -> None:
         logs, _ = await _written(SimulatedDisk())
