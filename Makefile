@@ -73,7 +73,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench bench-peers bench-spark bench-spark-peers bench-page features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss fuzz soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench bench-peers bench-spark bench-spark-peers bench-page features
 test: $(VENV)/.spark $(VENV)/.compiled ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
@@ -120,6 +120,10 @@ cluster-faults: $(VENV)/.test ## Kills and pauses of brokers on every metadata s
 
 power-loss: $(VENV)/.test ## The power fails at every call of a recorded life of a bookie and a metadata store; minutes.
 	@POWER_LOSS=all $(PYTEST) tests/faults/test_power_loss.py -n0 --timeout 3600
+
+fuzz: $(VENV)/.test ## Every decoder, then both ports of a process, under hostile bytes for MINUTES (2) each; failures stay in .results/fuzz.
+	@$(BIN)/python -m tests.fuzz.run --minutes $(or $(MINUTES),2) $(ARGS)
+	@FUZZ_SECONDS=$$(( $(or $(MINUTES),2) * 60 )) $(PYTEST) tests/conformance/test_fuzzed_doors.py -n0 --timeout 7200
 
 soak: $(VENV)/.test ## Faults on real processes under load for MINUTES (5), checked against a history; a line a minute, a table.
 	@$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),5) $(ARGS)

@@ -31,7 +31,7 @@ def parsed(definition: "dict[str, Any] | str | bytes") -> Any:
     """A definition as the Avro library wants it. Raises BadSchema."""
     try:
         return fastavro.parse_schema(json.loads(definition) if isinstance(definition, (str, bytes)) else definition)
-    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, fastavro.schema.SchemaParseException) as error:
         raise BadSchema(f"this is no Avro definition: {error}") from error
 
 

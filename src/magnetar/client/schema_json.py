@@ -47,7 +47,7 @@ class JsonSchema(Schema[T]):
         try:
             plain = json.loads(data)
             value: T = self._read(plain) if self._read is not None else plain
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BadSchema(f"a payload of {len(data)} bytes is no {self.info.name}: {error}") from error
         return value
 

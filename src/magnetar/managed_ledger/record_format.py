@@ -102,10 +102,18 @@ def _decompress(compression: int, data: bytes, size: int) -> bytes:
     if compression == ZSTD:
         zstandard = _library("zstandard")
         decompressor = zstandard.ZstdDecompressor()
-        return _bytes(lambda: decompressor.decompress(data, max_output_size=size + 1), zstandard.ZstdError)
+        return _bytes(
+            lambda: decompressor.decompress(data, max_output_size=size + 1),
+            zstandard.ZstdError,
+            lambda: zstandard.frame_content_size(data) in (size, -1),
+        )
     if compression == SNAPPY:
         cramjam = _library("cramjam")
-        return _bytes(lambda: cramjam.snappy.decompress_raw(data), cramjam.DecompressionError)
+        return _bytes(
+            lambda: cramjam.snappy.decompress_raw(data),
+            cramjam.DecompressionError,
+            lambda: cramjam.snappy.decompress_raw_len(data) == size,
+        )
     raise ValueError(f"compression type {compression} is unknown")
 
 
@@ -113,8 +121,13 @@ def _library(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def _bytes(decompress: Callable[[], Any], failure: type[Exception]) -> bytes:
+def _bytes(
+    decompress: Callable[[], Any], failure: type[Exception], is_as_large: Callable[[], bool] = lambda: True
+) -> bytes:
+    """Some formats say how large they are, and the libraries allocate that, whatever limit they are given."""
     try:
+        if not is_as_large():
+            raise ValueError("its own size is another than the one in front of it")
         return bytes(decompress())
     except failure as error:
         raise ValueError(str(error)) from error

@@ -39,7 +39,7 @@ def _decode(value: bytes) -> str:
     try:
         found = json.loads(value)
         version, name = found["version"], found["name"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CannotStart(
             f"The record {PATH} of the metadata store cannot be read ({error}): is it the right store? "
             "Nothing was changed"

@@ -53,7 +53,7 @@ def decode(value: bytes | None) -> LevelRecord:
     try:
         found = json.loads(value)
         version, level, proposed = (int(found[name]) for name in ("version", "level", "proposed"))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CannotStart(
             f"The record {PATH} of the metadata store cannot be read ({error!r}): is it the right store? "
             "Nothing was changed"

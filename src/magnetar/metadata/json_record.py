@@ -15,7 +15,7 @@ def decode_json(value: bytes, what: str = "The record") -> dict[str, Any]:
     """DamagedRecord, naming what it is, where the bytes are no JSON object."""
     try:
         decoded = json.loads(value or b"{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedRecord(f"{what} is not JSON: {error}") from error
     if not isinstance(decoded, dict):
         raise DamagedRecord(f"{what} is not a JSON object")

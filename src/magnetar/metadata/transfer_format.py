@@ -111,7 +111,7 @@ def _compare(found: Mapping[str, Any], checksum: int, where: str) -> None:
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedRecord(f"{where} is damaged: it is not JSON") from error
     if not isinstance(found, dict):
         raise DamagedRecord(f"{where} is damaged: it is not a JSON object")

@@ -126,4 +126,6 @@ def parse_single(data: bytes, index: int) -> SingleMessageMetadata:
     lacking = missing(metadata)
     if lacking:
         raise BadPayload(f"The metadata of message {index} of a batch lacks {lacking}.")
+    if type(metadata.partition_key) is not str:  # protobuf's Python parser gives text that is no UTF-8 as bytes
+        raise BadPayload(f"The key of message {index} of a batch is no UTF-8.")
     return metadata

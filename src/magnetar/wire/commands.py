@@ -17,6 +17,7 @@ from magnetar.errors import BadCommand
 from magnetar.wire import frame, varint
 from magnetar.wire.proto import pulsar_api_pb2 as api
 from magnetar.wire.required import missing
+from magnetar.wire.text_fields import unreadable
 
 BaseCommand = api.BaseCommand
 Type = api.BaseCommand.Type
@@ -167,9 +168,11 @@ def parse(command: bytes, sender: Sender) -> BaseCommand:
         raise BadCommand(f"The command {name_of(parsed)} does not carry its field {row.field}.")
     if not row.sender & sender:
         raise BadCommand(f"{name_of(parsed)} is not a command that a {sender.name.lower()} may send.")
-    lacking = missing(getattr(parsed, row.field))
-    if lacking:
+    body: Message = getattr(parsed, row.field)
+    if lacking := missing(body):
         raise BadCommand(f"The command {name_of(parsed)} lacks {lacking}.")
+    if wrong := unreadable(body):
+        raise BadCommand(f"The command {name_of(parsed)} has bytes that are no UTF-8 in {wrong}.")
     return parsed
 
 

@@ -19,6 +19,7 @@ from google_crc32c import extend
 from magnetar.errors import BadFrame, ChecksumMismatch
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
 from magnetar.wire.required import missing
+from magnetar.wire.text_fields import unreadable
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -94,6 +95,9 @@ def parse_metadata(data: Buffer) -> MessageMetadata:
     lacking = missing(metadata)
     if lacking:
         raise BadFrame(f"A message's metadata lacks {lacking}.")
+    for text in (metadata.producer_name, metadata.partition_key, metadata.uuid):
+        if type(text) is not str:  # protobuf's Python parser gives text that is no UTF-8 as bytes
+            raise BadFrame(f"A message's metadata has bytes that are no UTF-8 in {unreadable(metadata)}.")
     return metadata
 
 

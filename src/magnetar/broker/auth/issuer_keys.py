@@ -82,7 +82,7 @@ class IssuerKeys:
             described = await self._fetched(issuer.rstrip("/") + _DISCOVERY)
             try:
                 source = check_url(str(json.loads(described)["jwks_uri"]))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ServiceNotReady(f"The description of {issuer} does not say where its keys are") from error
         return await self._fetched(source)
 

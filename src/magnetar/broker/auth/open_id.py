@@ -31,7 +31,7 @@ def parse_keys(content: bytes) -> dict[str, TokenKey]:
                 continue
             key: Any = jwt.PyJWK.from_dict(each, algorithm=None if "alg" in each else _algorithm(each)).key
             found[str(each.get("kid", ""))] = TokenKey(key, algorithms_of(key))
-    except (ValueError, KeyError, TypeError, AttributeError, jwt.PyJWTError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, jwt.PyJWTError) as error:
         raise BadSetting(f"The keys of the identity provider are not a JSON Web Key Set: {error}") from error
     if not found:
         raise BadSetting("The identity provider's key set has no RSA or EC key for signatures")

@@ -85,7 +85,7 @@ def decode_metadata(entry: bytes) -> list[SegmentFacts]:
             )
             for facts in metadata.metadata_list
         ]
-    except (DecodeError, ValueError) as error:
+    except (DecodeError, ValueError, IndexError) as error:
         raise DamagedRecord(f"The head of a bucket of delayed messages cannot be read: {error}") from error
 
 

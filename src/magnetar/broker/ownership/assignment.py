@@ -140,6 +140,6 @@ def _decoded(value: bytes) -> dict[str, Any]:
     """What cannot be read says nothing: placement goes on without it."""
     try:
         decoded = json.loads(value or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return decoded if isinstance(decoded, dict) else {}

@@ -98,6 +98,6 @@ class DynamicSettings:
 def _decoded(value: bytes) -> dict[str, Any]:
     try:
         decoded = json.loads(value or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return decoded if isinstance(decoded, dict) else {}

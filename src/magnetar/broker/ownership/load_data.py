@@ -151,7 +151,7 @@ def decode_load(value: bytes) -> BrokerLoad:
             {name: _decoded_bundle(bundle) for name, bundle in (record.get("lastStats") or {}).items()},
             announced_level(record.get("formatLevel")),
         )
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedRecord(f"The record of a broker cannot be read: {value[:100]!r}") from error
 
 

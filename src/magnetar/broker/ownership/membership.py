@@ -104,7 +104,7 @@ class Membership:
         try:
             record = json.loads(value)
             return Leader(str(record["brokerId"]), str(record.get("serviceUrl") or ""))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     @property

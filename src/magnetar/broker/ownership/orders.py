@@ -129,6 +129,6 @@ class Orders:
 def _decoded(value: bytes) -> dict[str, Any]:
     try:
         decoded = json.loads(value or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return decoded if isinstance(decoded, dict) else {}

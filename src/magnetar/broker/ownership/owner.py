@@ -97,7 +97,7 @@ def decode_owner(value: bytes) -> Owner:
             record.get("httpUrlTls") or "",
             decode_listeners(record.get("advertisedListeners")),
         )
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise DamagedRecord(f"The record of a bundle's owner cannot be read: {value[:100]!r}") from error
 
 

@@ -40,7 +40,7 @@ def parse(definition: bytes) -> NativeSchema:
         described = json.loads(definition)
         root = described["rootMessageTypeName"]
         files = FileDescriptorSet.FromString(base64.b64decode(described["fileDescriptorSet"]))
-    except (ValueError, KeyError, TypeError, DecodeError, binascii.Error) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, DecodeError, binascii.Error) as error:
         raise IncompatibleSchema(f"Invalid schema definition data for PROTOBUF_NATIVE schema: {error}") from error
     messages: dict[str, DescriptorProto] = {}
     for file in files.file:

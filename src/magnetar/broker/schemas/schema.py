@@ -157,7 +157,7 @@ def key_and_value(schema: Schema) -> tuple[Schema, Schema]:
         if rest:
             raise ValueError("bytes are left over")
         return _part(schema, "key", key), _part(schema, "value", value)
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, AttributeError, RecursionError) as error:
         raise IncompatibleSchema(f"Invalid schema definition data for KEY_VALUE schema: {error}") from error
 
 
