@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from magnetar.broker.last_index import last_index
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.policies.policies import Policies
 from magnetar.broker.producer import Producer
@@ -125,7 +126,7 @@ class ShadowTopic(Topic):
             counted: Position | None = None
             while counted != self.managed_ledger.last_confirmed and self._closing is None:
                 counted = self.managed_ledger.last_confirmed
-                index = await self._stored_index()
+                index = await last_index(self.managed_ledger)
                 self.messages_in += max(0, index - self.stored_index)
                 self.last_index = self.stored_index = max(self.stored_index, index)
         except OwnerClosed:
