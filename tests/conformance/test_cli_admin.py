@@ -85,6 +85,8 @@ def test_every_verb_does_what_it_says(
         assert error.count("\n") == (1 if code else 0), (words, error)
         if words.split()[1].startswith("get-") and code == 0:
             wrong += compared(words, out)
+        if words.split()[1].startswith(READING) and code == 0:
+            wrong += not_json(words, run_admin([*words.split(" "), "--json"]), capsys.readouterr().out)
     assert not wrong, "\n".join(wrong)
 
 
@@ -130,6 +132,30 @@ def published(standalone: StandaloneProcess) -> tuple[str, str]:
     finally:
         client.close()
     return str(message_id.ledger_id), str(message_id.entry_id)
+
+
+# Verbs that only look: typed once more for scripts.
+READING = (
+    "get",
+    "list",
+    "stats",
+    "internal",
+    "info",
+    "partitioned-",
+    "subscriptions",
+    "permissions",
+    "policies",
+    "lookup",
+)
+
+
+def not_json(words: str, code: int, out: str) -> list[str]:
+    """With --json there is one JSON value, also where people are shown lines, a word, or nothing."""
+    try:
+        json.loads(out)
+    except ValueError:
+        return [f"{words} --json shows {out[:80]!r}"]
+    return [] if code == 0 else [f"{words} --json => {code}"]
 
 
 # What a policy reads as after the set verb of the same file.

@@ -24,8 +24,8 @@ from magnetar.testing.local_pulsar import LocalPulsar
 TOPICS = 2_000
 SUBSCRIPTIONS = 300
 LOADED = 40
-# A hundred or two of nanoseconds each: two to three milliseconds in all.
-CALLS_PER_TURN_MAX = 15_000
+# A hundred or two of nanoseconds each: one to two milliseconds in all.
+CALLS_PER_TURN_MAX = 10_000
 # What the broker does by itself is not asked about here.
 QUIET = {"broker.liveness_check_interval_ms": "86400000"}
 POLICIES = {"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}
