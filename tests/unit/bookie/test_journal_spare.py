@@ -10,10 +10,11 @@ import pytest
 
 from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.journal import Journal
-from magnetar.bookie.journal_format import FileHeader, JournalRecord, RecordKind
+from magnetar.bookie.journal_format import FILE_HEADER_BYTES, FileHeader, JournalRecord, RecordKind
 from magnetar.bookie.journal_replay import JournalReplay
 from magnetar.bookie.journal_spare import JournalSpare
 from magnetar.config.bookie import BookieSettings
+from magnetar.runtime.disk import PAGE_BYTES
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Call, DiskCall
 from tests.unit.bookie.benches import BOOKIE, SMALL, Answers, packed, run, turns_until
@@ -221,33 +222,36 @@ def test_leftovers_of_an_earlier_life_are_removed() -> None:
 
 @pytest.mark.parametrize("is_sudden", [False, True])
 def test_what_an_old_journal_held_is_not_read_again(is_sudden: bool) -> None:
-    """The new records end in the middle of the old ones, at the same offsets and with the same ids."""
+    """The worst place: new records end with a page, and exactly there an old one begins, whole and at its offset."""
+    # Sixteen records of this size and the file's header are a page.
+    old, new = bytes(193), b"n" * 193
+    per_page = 16
 
     async def first_life(disk: SimulatedDisk) -> None:
         await disk.make_directory(DIRECTORY)
         settings = replace(SETTINGS, journal_spare_bytes=0, journal_file_bytes_max=SPARE_BYTES)
         async with journal_on(disk, settings) as journal:
-            await until_file(journal, 2)
+            await write(journal, range(40), old)
+            assert journal.place().file_id == 2
 
     async def second_life(disk: SimulatedDisk) -> None:
+        first = FileHeader(9, 1 << 20, session_start=True)
         journal = await Journal.open(
-            disk, DIRECTORY, BOOKIE, FileHeader(9, 1 << 20, session_start=True), SETTINGS, BookieCounts(),
-            on_pressure=failed, on_failed=failed,
-        )  # fmt: skip
+            disk, DIRECTORY, BOOKIE, first, SETTINGS, BookieCounts(), on_pressure=failed, on_failed=failed
+        )
         await journal.reclaim(9, 0)
-        assert [name for name in await disk.list(DIRECTORY) if name.endswith(".spare")]
-        await write(journal, range(1), b"n" * 200)
-        assert journal.place().file_id == 10
-        await write(journal, range(1, 6), b"n" * 200)
+        await write(journal, range(1), new)
+        assert journal.place()[:2] == (10, FILE_HEADER_BYTES)
+        await write(journal, range(1, 1 + per_page), new)
+        assert journal.place()[:2] == (10, PAGE_BYTES)
         content = await disk.read_file(f"{DIRECTORY}/a.txn", bytes_max=1 << 20)
-        assert packed(1, 1, b"n" * 200) in content
-        assert content.count(packed(1, 0)[:8] + bytes(7)) >= 6, "old records follow the new ones"
+        assert packed(1, per_page, old) in content[PAGE_BYTES : PAGE_BYTES + 254]
         if not is_sudden:
             await journal.close()
 
     async def third_life(disk: SimulatedDisk) -> None:
         entries = [record.payload for record in await replayed(disk)]
-        assert entries == [packed(1, entry_id, b"n" * 200) for entry_id in range(6)]
+        assert entries == [packed(1, entry_id, new) for entry_id in range(1 + per_page)]
 
     disk = SimulatedDisk()
     run(first_life(disk))
