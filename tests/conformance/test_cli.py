@@ -242,6 +242,10 @@ def test_look_alikes_are_installed_where_nothing_else_is(typed: Typed, tmp_path:
         ("perf produce", exits.WRONG_USE, "give the topic, or several"),
         ("apply -f /nowhere.yaml", exits.WRONG_USE, "/nowhere.yaml cannot be read"),
         ("contexts use nothing", exits.WRONG_USE, "There is no context nothing"),
+        *(
+            (f"{words} --nonsense", exits.WRONG_USE, "there is no flag --nonsense; ")
+            for words in ("explain x", "top", "doctor", "apply", "perf produce x", "client read x", "aliases install")
+        ),
     ],
 )
 def test_what_goes_wrong_is_one_sentence(typed: Typed, words: str, code: int, sentence: str) -> None:
@@ -251,13 +255,23 @@ def test_what_goes_wrong_is_one_sentence(typed: Typed, words: str, code: int, se
     assert answer.stderr.count("\n") == 1
 
 
-def test_nobody_answers(typed: Typed) -> None:
+def test_nobody_answers(typed: Typed, tmp_path: Path) -> None:
     port = free_port()
+    file = tmp_path / "cluster.yaml"
+    file.write_text(FILE)
+    dead = {"MAGNETAR_ADMIN_URL": f"http://127.0.0.1:{port}", "MAGNETAR_SERVICE_URL": f"pulsar://127.0.0.1:{port}"}
     for words in (
-        ("admin", "--admin-url", f"http://127.0.0.1:{port}", "tenants", "list"),
-        ("client", "--url", f"pulsar://127.0.0.1:{port}", "produce", "x", "-m", "y"),
+        f"admin --admin-url http://127.0.0.1:{port} tenants list",
+        f"client --url pulsar://127.0.0.1:{port} produce x -m y",
+        "client consume x -s s -n 1",
+        "client view x",
+        "perf produce x -time 1",
+        "perf read x",
+        "explain x",
+        "top --once",
+        f"apply -f {file}",
     ):
-        answer = typed(*words)
+        answer = typed(*words.split(), **dead)
         assert (answer.returncode, answer.stderr.count("\n")) == (exits.UNREACHABLE, 1), answer.stderr
         assert answer.stderr.startswith("magnetar: No answer from ")
 
