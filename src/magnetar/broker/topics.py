@@ -149,8 +149,8 @@ class Topics:
         loading = self._loading.get(name)
         if loading is None:
             loading = asyncio.get_running_loop().create_future()
-            self._loading[name] = loading
             self._tasks.start(self._load(name, create, loading), f"load {name}")
+            self._loading[name] = loading
         return await asyncio.shield(loading)
 
     async def names(self, namespace: NamespaceName, mode: ListMode = ListMode.PERSISTENT) -> Sequence[TopicName]:

@@ -13,6 +13,7 @@ from magnetar.errors import (
     MagnetarError,
     NotSupported,
     ServiceNotReady,
+    TooManyRequests,
     TopicBusy,
     TopicExists,
     TopicNotFound,
@@ -377,6 +378,25 @@ def test_watching_costs_one_question_per_topic_that_comes_and_none_for_cursors()
         assert reads == 1
         watch.close()
         other.close()
+        await brokers.stop()
+
+    run(main())
+
+
+def test_a_load_that_could_not_begin_is_tried_again_by_the_next_client() -> None:
+    """As many tasks as there may be: whoever comes then is refused, and nobody waits for what never began."""
+
+    async def main() -> None:
+        brokers = Brokers()
+        topics = await brokers.start()
+        tasks = brokers._tasks
+        assert tasks is not None
+        tasks._tasks_max, allowed = 0, tasks._tasks_max
+        with pytest.raises(TooManyRequests):
+            await topics.load(NAME, create=True)
+        tasks._tasks_max = allowed
+        async with asyncio.timeout(20):
+            await topics.load(NAME, create=True)
         await brokers.stop()
 
     run(main())

@@ -27,7 +27,7 @@ from magnetar.broker.delayed.bucket_format import (
 from magnetar.broker.delayed.delayed_index import DelayedIndex
 from magnetar.broker.delayed.due_run import DueRun
 from magnetar.broker.dispatch.parts import DispatchParts
-from magnetar.errors import Damaged, MagnetarError, NoSuchEntry, NoSuchLedger, OwnerClosed
+from magnetar.errors import Damaged, MagnetarError, NoSuchEntry, NoSuchLedger, OwnerClosed, TooManyRequests
 from magnetar.ids import Position
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -81,8 +81,7 @@ class DelayedBuckets:
         self._ledger_ids = buckets_in(self._cursor.user_properties)
         if not self._ledger_ids:
             return False
-        self._run(self._recover(), "recover delayed messages")
-        return True
+        return self._run(self._recover(), "recover delayed messages")
 
     def on_read(self) -> None:
         """Reading went on: perhaps enough entries of whole ledgers are delayed to store them."""
@@ -99,21 +98,18 @@ class DelayedBuckets:
             self._start_merging()
             return
         self._tried_ledger = ledger_id
-        self._is_saving = True
-        self._run(self._save(ledger_id), "store delayed messages")
+        self._is_saving = self._run(self._save(ledger_id), "store delayed messages")
 
     def on_due(self) -> None:
         """Something is due: load the segment that has it, and let go the buckets that are used up."""
         run = self._index.wanted(self._parts.clock.now_ms())
         if run is not None and not run.is_loading:
-            run.is_loading = True
-            self._run(self._load(run), "load delayed messages")
+            run.is_loading = self._run(self._load(run), "load delayed messages")
         if self._ledger_ids and not self._is_sweeping and not self._is_saving:
             kept = self._index.buckets()
             done = [name for name in self._ledger_ids if name not in kept]
             if done:
-                self._is_sweeping = True
-                self._run(self._sweep(done), "delete buckets of delayed messages")
+                self._is_sweeping = self._run(self._sweep(done), "delete buckets of delayed messages")
 
     # --- the work ---------------------------------------------------------------------------------
 
@@ -186,9 +182,8 @@ class DelayedBuckets:
             return
         # Not again for the same reason, should it fail.
         self._merged_at = self._index.unsaved
-        self._is_saving = True
         one, other = min(pairs, key=lambda pair: pair[0].entries_left + pair[1].entries_left)
-        self._run(self._merge([one, other]), "merge buckets of delayed messages")
+        self._is_saving = self._run(self._merge([one, other]), "merge buckets of delayed messages")
 
     async def _merge(self, runs: list[DueRun]) -> None:
         index, epoch = self._index, self._index.epoch
@@ -296,7 +291,9 @@ class DelayedBuckets:
             if wanted != present:
                 await self._cursor.set_user_properties(wanted)
 
-    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> bool:
+        """False when it cannot begin now: what is left undone is looked at again with the next wake-up."""
+
         async def guarded() -> None:
             try:
                 await work
@@ -307,3 +304,10 @@ class DelayedBuckets:
             self._parts.tasks.start(guarded(), f"{self._cursor.name}: {name}")
         except OwnerClosed:
             work.close()
+            return False
+        except TooManyRequests as error:
+            work.close()
+            _log.warning("%s of %s, later: %s", name, self._cursor.name, error)
+            self._parts.call_later(self.RETRY_S, self._on_changed)
+            return False
+        return True

@@ -164,15 +164,17 @@ class ClusterOwnership:
         if claiming is None:
             if bundle in self._held:
                 return
-            claiming = self._claiming[bundle] = asyncio.get_running_loop().create_future()
+            claiming = asyncio.get_running_loop().create_future()
             self._tasks.start(self._claim(bundle, claiming), f"claim {bundle}")
+            self._claiming[bundle] = claiming
         await asyncio.shield(claiming)
 
     def await_handover(self, bundle: Bundle) -> None:
         """Another broker is about to release a bundle to this one: take it as soon as it is free."""
         if bundle not in self._claiming and bundle not in self._held and not self._is_leaving:
-            claiming = self._claiming[bundle] = asyncio.get_running_loop().create_future()
+            claiming = asyncio.get_running_loop().create_future()
             self._tasks.start(self._claim(bundle, claiming, patient=True), f"await {bundle}")
+            self._claiming[bundle] = claiming
 
     async def _claim(self, bundle: Bundle, claiming: asyncio.Future[None], *, patient: bool = False) -> None:
         try:

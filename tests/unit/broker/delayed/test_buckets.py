@@ -91,6 +91,29 @@ def test_a_new_owner_delivers_all_whatever_became_of_the_bucket(harm: str) -> No
     run(main())
 
 
+@pytest.mark.feature("F-DLY-06")
+def test_a_broker_that_is_too_busy_for_a_while_delivers_all_later() -> None:
+    """No task could be started just when segments were due: they are loaded when one can."""
+
+    async def main() -> None:
+        world = await world_with_buckets()
+        (consumer,) = world.subscription.consumers
+        allowed = world.tasks._tasks_max
+        world.tasks._tasks_max = 0
+        for _ in range(40):
+            await world.pass_time(100)
+        assert len(client_of(consumer).delivered) < COUNT
+        world.tasks._tasks_max = allowed
+        for _ in range(60):
+            await world.pass_time(100)
+        positions = [each.position for each in client_of(consumer).delivered]
+        assert len(positions) == len(set(positions)) == COUNT
+        assert world.log.side_ledgers.stored == {}
+        await world.tasks.close()
+
+    run(main())
+
+
 def test_a_new_owner_sends_what_is_due_before_reading_has_got_there() -> None:
     async def main() -> None:
         world = await world_with_buckets()
