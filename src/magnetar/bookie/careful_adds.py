@@ -170,8 +170,8 @@ class CarefulAdds:
         if not self._held.hold_unknown(add):
             self._refuse(add, ReturnCode.TOO_MANY_REQUESTS)
         elif not self._learning:
-            self._learning = True
             self._tasks.start(self._learn(), "unknown ledgers")
+            self._learning = True
 
     async def _learn(self) -> None:
         """Read the states of ledgers that adds wait for, or begin the ledgers, and look at the adds again."""

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from magnetar.broker.topic_list import ListChange, ListView, TopicPattern, is_system_topic
-from magnetar.errors import BadName, MagnetarError, OwnerClosed
+from magnetar.errors import BadName, MagnetarError, OwnerClosed, TooManyRequests
 from magnetar.metadata.store import Change, ChangeKind, MetadataStore, SessionEvent
 from magnetar.names import MANAGED_LEDGERS_ROOT, PARTITIONED_TOPICS_ROOT, NamespaceName, TopicName
 from magnetar.runtime.tasks import Tasks
@@ -191,10 +191,11 @@ class _Watched:
 
     def _start_telling(self) -> None:
         if not self._is_telling and self.watches:
-            self._is_telling = True
             try:
                 self._tasks.start(self._tell(), f"topics of {self.namespace}")
-            except OwnerClosed:
+                self._is_telling = True
+            except (OwnerClosed, TooManyRequests):
+                # The next change tells of this one, too.
                 return
 
     async def _tell(self) -> None:

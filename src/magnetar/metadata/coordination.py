@@ -303,8 +303,8 @@ class Coordination:
             on_state=on_state,
             on_left=self._on_left,
         )
-        self._claims[path] = claim
         self._tasks.start(self._watch_over(claim), f"claim {path}")
+        self._claims[path] = claim
         return claim
 
     async def _watch_over(self, claim: Claim) -> None:
