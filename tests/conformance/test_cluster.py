@@ -38,7 +38,8 @@ from tests.faults.test_kill_9 import Publishing
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     listeners = {"advertisedListeners": "outside:pulsar://127.0.0.1:7777,outside:pulsar+ssl://127.0.0.1:7778"}
-    with Cluster(tmp_path_factory.mktemp("cluster"), bookies=2, brokers=2, environment={**QUICK, **listeners}) as made:
+    settings = {**QUICK, **listeners, "forceDeleteNamespaceAllowed": "true"}
+    with Cluster(tmp_path_factory.mktemp("cluster"), bookies=2, brokers=2, environment=settings) as made:
         yield made
 
 
@@ -301,6 +302,9 @@ def test_what_concerns_a_whole_namespace_reaches_every_broker(cluster: Cluster) 
     for name in names:
         assert done(cluster.brokers[0], "GET", f"/admin/v2/persistent/{namespace}/{name}/subscriptions") == []
     client.close()
+    done(cluster.brokers[0], "PUT", f"/admin/v2/persistent/{namespace}/parts/partitions", json=4)
+    done(cluster.brokers[0], "DELETE", f"/admin/v2/namespaces/{namespace}", params={"force": "true"})
+    assert namespace not in done(cluster.brokers[1], "GET", f"/admin/v2/namespaces/{namespace.partition('/')[0]}")
 
 
 @pytest.mark.feature("F-LB-02", "F-MD-11")
