@@ -3,6 +3,7 @@
 lie.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +67,38 @@ def test_where_schemas_are_enforced_nobody_produces_without_one(
     assert admin.post("/namespaces/public/enforced/schemaValidationEnforced", json=False).is_success
     client.create_producer(topic).close()
     client.close()
+
+
+def test_a_client_may_register_a_schema_without_a_producer(standalone: StandaloneProcess, admin: httpx.Client) -> None:
+    """GET_OR_CREATE_SCHEMA, which clients use before a message of another schema: one version per definition."""
+    topic = "persistent://public/default/adopted"
+    assert admin.put("/persistent/public/default/adopted").is_success
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 0}]
+    narrow, wide, wrong = (
+        pb.Schema(name="s", schema_data=json.dumps(definition).encode(), type=pb.Schema.Avro)
+        for definition in (
+            {"type": "record", "name": "R", "fields": fields[:1]},
+            {"type": "record", "name": "R", "fields": fields},
+            {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]},
+        )
+    )
+    with RawClient(standalone.port) as raw:
+
+        def adopt(schema: pb.Schema, of_topic: str = topic) -> pb.BaseCommand:
+            request_id = raw.request_id()
+            asked = pb.CommandGetOrCreateSchema(request_id=request_id, topic=of_topic, schema=schema)
+            raw.say(Type.GET_OR_CREATE_SCHEMA, asked)
+            return raw.answer_to(request_id)
+
+        versions = [adopt(schema).getOrCreateSchemaResponse.schema_version for schema in (narrow, wide, narrow, wide)]
+        assert versions[0] != versions[1]
+        assert versions[2:] == versions[:2]
+        request_id = raw.request_id()
+        raw.say(Type.GET_SCHEMA, pb.CommandGetSchema(request_id=request_id, topic=topic, schema_version=versions[0]))
+        assert raw.answer_to(request_id).getSchemaResponse.schema.schema_data == narrow.schema_data
+        for refused, error in (
+            (adopt(wrong), pb.IncompatibleSchema),
+            (adopt(narrow, "persistent://public/default/nowhere"), pb.TopicNotFound),
+        ):
+            assert refused.type == Type.GET_OR_CREATE_SCHEMA_RESPONSE, refused
+            assert refused.getOrCreateSchemaResponse.error_code == error, refused

@@ -96,6 +96,25 @@ def test_topics_of_a_resource_group_share_its_budget_and_a_change_holds_at_once(
     run(main())
 
 
+@pytest.mark.feature("F-DISP-15")
+def test_topics_of_a_broker_share_what_it_may_send_and_a_change_holds_at_once() -> None:
+    async def main() -> None:
+        brokers = Brokers(BrokerSettings(broker_dispatch_messages_per_s=10))
+        topics = await brokers.start()
+        one, two = await brokers.topic(), await brokers.topic(OTHER)
+        first = await one.open_subscription("s", initial=EARLIEST)
+        second = await two.open_subscription("s", initial=EARLIEST)
+        assert [limit.name for limit in first.pump.limits] == ["dispatch rate of the broker"]
+        first.pump.limits[0].consume(10, 0)
+        assert second.pump.limits[0].available()[0] <= 0, "what one topic sent, the other cannot"
+        topics.limit_dispatch(Rate())
+        assert not first.pump.limits
+        assert not second.pump.limits
+        await brokers.stop()
+
+    run(main())
+
+
 @pytest.mark.feature("B-25")
 def test_dispatch_pauses_while_acknowledgements_cannot_be_saved() -> None:
     async def main() -> None:
