@@ -21,7 +21,7 @@ from typing import Any, Final
 
 ORDER_BYTES_MAX: Final = 1 << 20
 NUMBER: Final = struct.Struct("!i")
-ROLES: Final = ("entry", "main", "standalone", "broker", "bookie", "metadata", "proxy", "autorecovery")
+ROLES: Final = ("entry", "main", "standalone", "broker", "bookie", "metadata", "proxy", "websocket", "autorecovery")
 
 
 def serve(orders: socket.socket) -> dict[str, Any] | None:

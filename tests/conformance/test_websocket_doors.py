@@ -3,8 +3,10 @@
 wrong, run out or are withdrawn; TLS.
 """
 
+import base64
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,8 +16,10 @@ from websockets.exceptions import InvalidStatus
 from magnetar.broker.auth.command_rules import questions
 from magnetar.broker.auth.grants import Need
 from magnetar.wire.proto import pulsar_api_pb2 as pb
-from tests.conformance.guarded import GuardedStandalone, expiring, token
+from tests.cluster import RoleProcess
+from tests.conformance.guarded import SECRET, GuardedStandalone, expiring, token
 from tests.conformance.web_socket import end_of, heard, opened, payload_of, refusal, say, sent
+from tests.processes import free_port
 
 SPACE = "persistent/owned/space"
 TOPIC = "persistent://owned/space/walked"
@@ -107,6 +111,70 @@ def test_a_permission_that_is_withdrawn_ends_the_session(standalone: GuardedStan
             code, reason = end_of(socket)
         assert code == 1008, reason
         assert "passing" in reason
+
+
+class WebSocketProcess(RoleProcess):
+    """`magnetar websocket` with a file as Pulsar's websocket.conf; to brokers it is the role `admin`."""
+
+    def __init__(self, directory: Path, broker: GuardedStandalone, **keys: str) -> None:
+        self.http_port = free_port()
+        directory.mkdir(parents=True, exist_ok=True)
+        file = directory / "websocket.conf"
+        settings = {
+            "webServicePort": str(self.http_port),
+            "authenticationEnabled": "true",
+            "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+            "tokenSecretKey": "data:;base64," + base64.b64encode(SECRET).decode(),
+            "superUserRoles": "admin",
+            "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+            "brokerClientAuthenticationParameters": f"token:{token('admin')}",
+            "brokerClientTrustCertsFilePath": str(broker.authority.file),
+            "webSocketNumIoThreads": "8",
+            **keys,
+        }
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        super().__init__("websocket", directory, "websocket", "--config", str(file))
+
+    def command(self) -> list[str]:
+        line = super().command()
+        at = line.index("--data-dir")
+        return line[:at] + line[at + 2 :]
+
+    @property
+    def web_url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
+
+@pytest.mark.feature("F-SEC-02", "F-PH-10", "B-27")
+@pytest.mark.parametrize("way", ["brokerServiceUrl", "brokerServiceUrlTls", "serviceUrl"])
+def test_a_service_of_its_own_speaks_for_whoever_calls(standalone: GuardedStandalone, tmp_path: Path, way: str) -> None:
+    urls = {
+        "brokerServiceUrl": {"brokerServiceUrl": standalone.service_url},
+        "brokerServiceUrlTls": {
+            "brokerServiceUrlTls": standalone.service_url_tls,
+            "brokerClientTlsEnabled": "true",
+        },
+        "serviceUrl": {"serviceUrl": standalone.web_url},
+    }
+    process = WebSocketProcess(tmp_path, standalone, **urls[way])
+    process.start()
+    try:
+        path = f"{SPACE}/alone-{way.lower()}"
+        with (
+            opened(process.web_url, f"/ws/v2/reader/{path}?messageId=earliest", bearer("both")) as reading,
+            opened(process.web_url, f"/ws/v2/producer/{path}", bearer("both")) as making,
+        ):
+            say(making, payload=sent("x"))
+            assert heard(making)["result"] == "ok"
+            assert payload_of(heard(reading)) == b"x"
+            stats = f"{process.web_url}/admin/v2/proxy-stats/stats"
+            assert len(httpx.get(stats, headers=bearer("admin")).json()) == 1
+            assert httpx.get(stats, headers=bearer("both")).status_code == 403
+        assert refusal(process.web_url, f"/ws/v2/producer/{path}", bearer("taker"))[0] == 403
+        assert refusal(process.web_url, f"/ws/v2/producer/{path}")[0] == 401
+        assert "magnetar_websocket_sessions" in httpx.get(f"{process.web_url}/metrics").text
+    finally:
+        process.kill()
 
 
 @pytest.mark.feature("F-SEC-02", "F-PH-10")

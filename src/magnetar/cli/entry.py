@@ -26,7 +26,7 @@ _DIRECT: Final = {
 }
 
 
-_ROLES: Final = ("standalone", "broker", "bookie", "autorecovery", "proxy")
+_ROLES: Final = ("standalone", "broker", "bookie", "autorecovery", "proxy", "websocket")
 
 
 def main() -> None:

@@ -65,6 +65,11 @@ def proxy(context: typer.Context) -> None:
     raise typer.Exit(run_role("proxy", context.args))
 
 
+@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["websocket"].help)
+def websocket(context: typer.Context) -> None:
+    raise typer.Exit(run_role("websocket", context.args))
+
+
 @app.command(
     context_settings=_PASSED_ON,
     add_help_option=False,

@@ -43,7 +43,8 @@ def run_proxy(flags: RoleFlags, given: dict[str, str | None]) -> int:
     async def serve(process: Process) -> None:
         clock = SystemClock()
         async with AsyncExitStack() as opened:
-            store = await opened.enter_async_context(_store(asked, clock, process))
+            named = bool(asked.proxy.broker_url or asked.proxy.broker_url_tls)
+            store = await opened.enter_async_context(brokers_store(asked, clock, process, named=named))
             tasks = Tasks("proxy process", process.fail)
             opened.push_async_callback(tasks.close)
             brokers = await Brokers.open(asked.proxy, stream(fresh_seed(), "proxy"), store, tasks)
@@ -106,9 +107,11 @@ def check_discovery(settings: Settings, has_metadata: bool) -> None:
 
 
 @asynccontextmanager
-async def _store(settings: Settings, clock: WallClock, process: Process) -> AsyncIterator[MetadataStore | None]:
-    """The metadata store, unless brokers are named by URLs."""
-    if settings.proxy.broker_url or settings.proxy.broker_url_tls:
+async def brokers_store(
+    settings: Settings, clock: WallClock, process: Process, *, named: bool
+) -> AsyncIterator[MetadataStore | None]:
+    """The metadata store that lists the brokers; none where they are named by URLs."""
+    if named:
         yield None
         return
     disk = RealDisk(".")

@@ -127,6 +127,21 @@ PROXY: Final = Command(
         _PRODUCTION,
     ),
 )
+WEBSOCKET: Final = Command(
+    "websocket",
+    "Run the WebSocket API in a process of its own, in front of a cluster's brokers.",
+    (),
+    (
+        flag("--metadata", Kind.TEXT, "The cluster's metadata, which lists the brokers."),
+        flag("--broker-url", Kind.TEXT, "Brokers by name instead: pulsar://HOST:PORT,…"),
+        _BIND,
+        _HTTP_PORT,
+        flag("--config", Kind.REPEATED, "A Pulsar websocket.conf; may be repeated."),
+        _READY_FILE,
+        _JSON,
+        _PRODUCTION,
+    ),
+)
 # What a process of several is told by the one that starts it; nobody types it.
 _CHARGE: Final[tuple[Flag, ...]] = (flag("--worker", Kind.TEXT, "What a worker is told."),)
 
@@ -190,6 +205,13 @@ def _proxy(given: Given) -> int:
     return run_proxy(_flags({**given, "data_dir": ""}), _addresses(given) | brokers)
 
 
+def _websocket(given: Given) -> int:
+    from magnetar.cli.websocket import run_websocket
+
+    settings = {"--bind": given["bind"], "--http-port": given["http_port"], "brokerServiceURL": given["broker_url"]}
+    return run_websocket(_flags({**given, "data_dir": ""}), settings | _production(given))
+
+
 def _flags(given: Given) -> "RoleFlags":
     from magnetar.cli.role import RoleFlags
 
@@ -219,5 +241,6 @@ _ROLES: Final[dict[str, tuple[Command, Callable[[dict[str, Any]], int]]]] = {
     "bookie": (BOOKIE, _bookie),
     "autorecovery": (AUTORECOVERY, _autorecovery),
     "proxy": (PROXY, _proxy),
+    "websocket": (WEBSOCKET, _websocket),
 }
 COMMANDS: Final = {name: command for name, (command, _) in _ROLES.items()}

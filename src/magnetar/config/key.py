@@ -14,7 +14,8 @@ BROKER: Final = "broker"
 BOOKIE: Final = "bookie"
 AUTORECOVERY: Final = "autorecovery"
 PROXY: Final = "proxy"
-ROLES: Final = (STANDALONE, BROKER, BOOKIE, AUTORECOVERY, PROXY)
+WEBSOCKET: Final = "websocket"
+ROLES: Final = (STANDALONE, BROKER, BOOKIE, AUTORECOVERY, PROXY, WEBSOCKET)
 
 KIB: Final = 1024
 MIB: Final = 1024 * 1024

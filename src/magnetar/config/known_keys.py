@@ -11,6 +11,12 @@ from typing import Final
 # Keys with these beginnings are handed through by Pulsar to the client inside it.
 KNOWN_PREFIXES: Final = ("bookkeeper_", "brokerClient_")
 
+# Keys that Pulsar's websocket.conf spells otherwise than its other files do.
+SPELT_OTHERWISE: Final = {
+    "brokerServiceUrl": "brokerServiceURL",
+    "brokerServiceUrlTls": "brokerServiceURLTLS",
+}
+
 # Keys that older releases had under another name.
 RENAMED: Final = {"managedLedgerNumWorkerThreads": "managedLedgerNumSchedulerThreads"}
 
@@ -67,8 +73,8 @@ brokerProxyConnectTimeoutMs brokerProxyReadTimeoutMs brokerPublisherThrottlingMa
 brokerPublisherThrottlingMaxMessageRate brokerPublisherThrottlingTickTimeMillis
 brokerServiceCompactionMonitorIntervalInSeconds brokerServiceCompactionPhaseOneLoopTimeInSeconds
 brokerServiceCompactionThresholdInBytes brokerServicePort brokerServicePortTls
-brokerServicePurgeInactiveFrequencyInSeconds brokerServiceURL brokerServiceURLTLS brokerServiceUrl
-brokerServiceUrlTls brokerShutdownTimeoutMs brokerWebServiceURL brokerWebServiceURLTLS byteBufAllocatorSizeInitial
+brokerServicePurgeInactiveFrequencyInSeconds brokerServiceURL brokerServiceURLTLS
+brokerShutdownTimeoutMs brokerWebServiceURL brokerWebServiceURLTLS byteBufAllocatorSizeInitial
 byteBufAllocatorSizeMax byteBufAllocatorSizeMin cacheEvictionByMarkDeletedPosition checkActiveBrokers
 clientAuthProviderFactoryClass clientConnectBookieUnavailableLogThrottling clientConnectTimeoutMillis clientKeyStore
 clientKeyStorePasswordPath clientKeyStoreType clientLibraryVersionCheckEnabled clientReceiveBufferSize clientRole

@@ -20,7 +20,7 @@ from magnetar.config.bookie_server import BookieServerSettings
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.key import ROLES, STANDALONE, Key
 from magnetar.config.keys import CAUTIONS, KEYS, ORDERS, OWNERS, PLAIN_PORTS, ROLE_DEFAULTS, ROLE_LIMITS
-from magnetar.config.known_keys import KNOWN_KEYS, KNOWN_PREFIXES, RENAMED
+from magnetar.config.known_keys import KNOWN_KEYS, KNOWN_PREFIXES, RENAMED, SPELT_OTHERWISE
 from magnetar.config.ledger import ChannelSettings, LedgerSettings, PlacementSettings, RepairSettings
 from magnetar.config.managed_ledger import ManagedLedgerSettings
 from magnetar.config.metadata import MetadataSettings
@@ -271,6 +271,7 @@ def _is_known(name: str) -> bool:
 
 def _present_name(name: str, where: str, notices: list[Notice]) -> str:
     """The name that a key has now; whoever uses its old one is told."""
+    name = SPELT_OTHERWISE.get(name, name)
     present = RENAMED.get(name, name)
     if present != name:
         notices.append(Notice(NoticeLevel.WARNING, f"{name} ({where}) is called {present} now, and taken as that"))

@@ -180,6 +180,15 @@ def test_standalone_has_one_bookie_whatever_a_brokers_file_says() -> None:
     assert "managedLedgerDefaultEnsembleSize=2 (broker.conf, line 1) is taken as 1" in warnings(loaded)[0]
 
 
+def test_the_addresses_of_a_websocket_conf() -> None:
+    text = "brokerServiceUrl=pulsar://a:1\nbrokerServiceUrlTls=pulsar+ssl://b:2\nserviceUrl=http://c:3\n"
+    loaded = from_file(text + "brokerClientTlsEnabled=true\nwebSocketNumIoThreads=8", role="websocket")
+    assert (loaded.proxy.broker_url, loaded.proxy.broker_url_tls) == ("pulsar://a:1", "pulsar+ssl://b:2")
+    assert (loaded.proxy.broker_web_url, loaded.proxy.tls_with_broker) == ("http://c:3", True)
+    assert (loaded.websocket.enabled, warnings(loaded)) == (True, [])
+    assert not from_file("", role="broker").websocket.enabled
+
+
 def test_an_unknown_key_is_a_warning_that_names_the_nearest() -> None:
     loaded = from_file("\nbrokerServicePrt=1\nzzz=1\n")
     assert warnings(loaded) == [
