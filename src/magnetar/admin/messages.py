@@ -20,7 +20,8 @@ from magnetar.admin.subscriptions import SUBSCRIPTION, place_of, refuse_partitio
 from magnetar.admin.topic_loading import stored_topic, subscription_of
 from magnetar.admin.topic_stats import iso_time
 from magnetar.admin.topics import message_id
-from magnetar.broker.stored_message import last_batch_index, publish_time_ms
+from magnetar.broker.message_search import message_by_time
+from magnetar.broker.stored_message import last_batch_index
 from magnetar.broker.topic import Topic as StoredTopic
 from magnetar.errors import BadFrame, BadPayload
 from magnetar.ids import Position
@@ -79,10 +80,7 @@ async def by_id(parts: Parts, topic: Topic, ledger_id: int, entry_id: int) -> Re
 async def id_by_time(parts: Parts, topic: Topic, moment: int) -> Response:
     """The first message that was published at a moment or later; where it will be when there is none yet."""
     stored = await stored_topic(parts, topic)
-    log = stored.managed_ledger
-    before = await log.last_matching(lambda entry: publish_time_ms(entry) < moment)
-    position = log.first_position if before is None else log.next_position(before)
-    return answered(message_id(position, partition=topic.partition_index))
+    return answered(message_id((await message_by_time(stored, moment)).position, partition=topic.partition_index))
 
 
 @router.get(TOPIC + "/lastMessageId")

@@ -242,10 +242,6 @@ class Journal:
     # --- questions --------------------------------------------------------------------------
 
     @property
-    def has_failed(self) -> bool:
-        return self._failure is not None
-
-    @property
     def is_busy(self) -> bool:
         """Whether something waits for a sync."""
         return bool(self._groups or self._batch)

@@ -43,9 +43,6 @@ class Ledgers:
     def journal_of(self, ledger_id: int) -> Journal:
         return self._journals[ledger_id % len(self._journals)]
 
-    def directory_of(self, ledger_id: int) -> LedgerDirectory:
-        return self._directories[ledger_id % len(self._directories)]
-
     async def state(self, ledger_id: int) -> LedgerState | None:
         """A ledger's state, from memory or index; None when this bookie does not know the ledger. EntryUnknown."""
         state = self.states.get(ledger_id)

@@ -42,10 +42,6 @@ class AuditorElection:
         while not await self.look():
             await self._changed()
 
-    async def until_lost(self) -> None:
-        while await self.look():
-            await self._changed()
-
     async def look(self) -> bool:
         """Vote if need be, and say whether the vote is the lowest."""
         try:

@@ -73,10 +73,6 @@ class LedgerRecord:
     def with_replacements(self, first_entry: int, replacements: Mapping[int, str]) -> "LedgerRecord":
         return replace(self, segments=with_replacements(self.segments, first_entry, replacements))
 
-    def with_segments(self, segments: Segments) -> "LedgerRecord":
-        assert not self.is_closed
-        return replace(self, segments=segments)
-
     def in_recovery(self) -> "LedgerRecord":
         assert self.is_open
         return replace(self, state=LedgerState.IN_RECOVERY)

@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as functions
 from pyspark.sql.types import StructType
 
-from magnetar.errors import BadSetting
 from magnetar.spark.cluster import cluster
 from magnetar.spark.columns import METADATA_NAMES
 from magnetar.spark.offsets import offsets_to_json
@@ -207,11 +206,3 @@ def _told(rows: Iterator[Row]) -> Iterator[Row]:
         yield from rows
     except Exception as error:
         raise failed(error) from None
-
-
-def connection_options(settings: Mapping[str, str | None]) -> dict[str, str]:
-    """Those that are given. Raises BadSetting without a service URL."""
-    found = {name: value for name, value in settings.items() if value is not None}
-    if "service.url" not in found:
-        raise BadSetting("the cluster is not named: give its service URL")
-    return found
