@@ -152,6 +152,8 @@ def _add_routes(app: FastAPI) -> None:
                 route.path,
                 route.endpoint,
                 methods=sorted(route.methods or ()),
+                status_code=route.status_code,
+                dependencies=route.dependencies,
                 tags=route.tags,
                 include_in_schema=route.include_in_schema,
             )

@@ -4,10 +4,11 @@
 from collections.abc import Iterator
 from inspect import iscoroutinefunction
 
+from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from magnetar.admin.app import all_routes
+from magnetar.admin.app import ROUTERS, all_routes, new_app
 
 
 def _calls(dependant: Dependant) -> Iterator[object]:
@@ -21,3 +22,18 @@ def test_handlers_and_what_they_depend_on_run_on_the_loop() -> None:
     assert len(routes) > 100
     plain = {repr(call) for route in routes for call in _calls(route.dependant) if not iscoroutinefunction(call)}
     assert plain == set()
+
+
+def test_routes_that_are_added_one_by_one_are_those_of_the_routers() -> None:
+    included = FastAPI(title="Magnetar", version=new_app().version)
+    for router in ROUTERS:
+        included.include_router(router)
+    assert new_app().openapi() == included.openapi()
+
+
+def test_every_route_asks_who_comes_and_whose_the_topic_is() -> None:
+    routes = [route for route in new_app().routes if isinstance(route, APIRoute)]
+    assert len(routes) == len(all_routes())
+    for route in routes:
+        names = [getattr(each.call, "__name__", "") for each in route.dependant.dependencies]
+        assert names[:2] == ["let_in", "at_owner"], route.path
