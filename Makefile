@@ -159,7 +159,7 @@ sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh on
 bench: $(VENV)/.compiled ## Measure; results go to .results/bench. ARGS=--quick takes minutes, --full an hour.
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-peers: $(VENV)/.compiled ## Measure beside Apache Pulsar, load by load in turn; Maven fetches it, Java 17 runs it.
+bench-peers: $(VENV)/.compiled ## Measure beside Apache Pulsar and Kafka, load by load in turn; Maven fetches them, Java 17 runs them.
 	@$(BIN)/python -m benchmarks --peers $(ARGS)
 
 bench-spark: $(VENV)/.spark $(VENV)/.compiled ## Measure Spark's reads and writes of topics; ARGS="--messages 200000" takes a minute.

@@ -4,7 +4,8 @@
     python -m benchmarks [--quick | --full] [--peers] [--rounds N] [--only WORD …] [--list]
 
 Servers of all peers run side by side and take turns load by load, so that a busy machine is as unfair to one as to the
-other; an idle one costs the other next to nothing. The number kept is the median of the rounds.
+other; an idle one costs the other next to nothing. The number kept is the median of the rounds. Kafka speaks another
+protocol: it takes part in the loads that its own generators know.
 """
 
 import argparse
@@ -16,17 +17,20 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from benchmarks import administering, consuming, footprint, growth, knobs, latency, publishing, takeover
+from benchmarks import administering, consuming, footprint, growth, kafka_loads, knobs, latency, publishing, takeover
 from benchmarks.figures import Figure, Scale
+from benchmarks.kafka_peer import KafkaBrokers, KafkaServer
 from benchmarks.peers import ApachePulsar, Missing
 from benchmarks.results import Run, Side
 from benchmarks.servers import Magnetar, Peer, Server, machine_words
 
 OnShared = Callable[[Server, Scale], list[Figure]]
 OnFresh = Callable[[Peer, Path, Scale], list[Figure]]
+Found = TypeVar("Found")
 OnOurs = Callable[[Path, Scale], list[Figure]]
 
 
@@ -58,6 +62,7 @@ LOADS = (
     Load("consume", "delayed", shared=consuming.delayed),
     Load("admin", "create-topics", shared=administering.create_topics),
     Load("admin", "shell", shared=administering.shell_command),
+    Load("many", "many-producers", shared=publishing.many_producers),
     Load("many", "many-topics", shared=publishing.many_topics),
     Load("many", "few-and-many", shared=latency.few_and_many_topics),
     Load("many", "many-subscriptions", shared=growth.many_subscriptions),
@@ -76,26 +81,31 @@ def main() -> int:
         print(*(f"{load.group:18} {load.name}" for load in LOADS), sep="\n")
         return 0
     peers: list[Peer] = [Magnetar()]
+    kafka: KafkaBrokers | None = None
     if arguments.peers:
-        try:
-            peers.append(ApachePulsar())
-        except Missing as error:
-            print(f"skipped: {error}", file=sys.stderr)
-    run = Run(
-        "peers" if len(peers) > 1 else "bench",
-        machine_words(),
-        scale.name,
-        [Side(peer.name, peer.words()) for peer in peers],
-    )
+        apache, kafka = _had(ApachePulsar), _had(KafkaBrokers)
+        peers += [apache] if apache is not None else []
+    sides = [Side(peer.name, peer.words()) for peer in peers]
+    sides += [Side(kafka.name, kafka.words())] if kafka is not None else []
+    run = Run("peers" if len(sides) > 1 else "bench", machine_words(), scale.name, sides)
     if arguments.only:
         run.keep_earlier()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=arguments.directory) as scratch, ExitStack() as stack:
-        bench = _Bench(peers, Path(scratch), scale, arguments.rounds, stack, run)
+        bench = _Bench(peers, kafka, Path(scratch), scale, arguments.rounds, stack, run)
         for load in chosen:
             if not (load.peers_only and len(peers) == 1):
                 bench.measure(load)
     run.show()
     return 1 if run.failures else 0
+
+
+def _had(find: Callable[[], Found]) -> Found | None:
+    """A peer, or a loud word that it is left out."""
+    try:
+        return find()
+    except Missing as error:
+        print(f"SKIPPED, its columns stay empty: {error}", file=sys.stderr, flush=True)
+        return None
 
 
 def _arguments() -> argparse.Namespace:
@@ -104,7 +114,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="everything, little of each: about three minutes")
     parser.add_argument("--full", action="store_true", help="a million delayed, ten thousand topics, 1 GB to recover")
-    parser.add_argument("--peers", action="store_true", help="beside Apache Pulsar, fetched by Maven")
+    parser.add_argument("--peers", action="store_true", help="beside Apache Pulsar and Kafka, fetched by Maven")
     parser.add_argument("--rounds", type=int, default=1, help="each load so many times, medians kept")
     parser.add_argument("--only", nargs="+", default=[], help="loads whose name has one of these words")
     parser.add_argument("--list", action="store_true", help="the names of the loads")
@@ -115,8 +125,19 @@ def _arguments() -> argparse.Namespace:
 class _Bench:
     """The servers that are shared, and what was measured so far."""
 
-    def __init__(self, peers: list[Peer], scratch: Path, scale: Scale, rounds: int, stack: ExitStack, run: Run) -> None:
+    def __init__(
+        self,
+        peers: list[Peer],
+        kafka: KafkaBrokers | None,
+        scratch: Path,
+        scale: Scale,
+        rounds: int,
+        stack: ExitStack,
+        run: Run,
+    ) -> None:
         self._peers = peers
+        self._kafka = kafka
+        self._kafka_server: KafkaServer | None = None
         self._scratch = scratch
         self._scale = scale
         self._rounds = rounds
@@ -131,15 +152,32 @@ class _Bench:
         found: dict[str, list[list[Figure]]] = {}
         for _ in range(self._rounds):
             for peer in self._peers[:1] if load.ours else self._peers:
-                try:
-                    found.setdefault(peer.name, []).append(self._once(load, peer))
-                except Exception as error:
-                    traceback.print_exc()
-                    self._run.failures.append(f"{load.name} on {peer.name}: {type(error).__name__}: {error}"[:300])
+                self._try(load, peer.name, partial(self._once, load, peer), found)
+            if self._kafka is not None and load.name in (*kafka_loads.SHARED, *kafka_loads.FRESH):
+                self._try(load, self._kafka.name, partial(self._once_on_kafka, load.name, self._kafka), found)
         sides = {name: medians(rounds) for name, rounds in found.items()}
         self._run.add(load.group, sides, os.getloadavg()[0])
         self._run.write()
         print(f"{load.name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+
+    def _try(
+        self, load: Load, name: str, measured: Callable[[], list[Figure]], found: dict[str, list[list[Figure]]]
+    ) -> None:
+        try:
+            found.setdefault(name, []).append(measured())
+        except Exception as error:
+            traceback.print_exc()
+            self._run.failures.append(f"{load.name} on {name}: {type(error).__name__}: {error}"[:300])
+
+    def _once_on_kafka(self, load_name: str, kafka: KafkaBrokers) -> list[Figure]:
+        self._made += 1
+        if load_name in kafka_loads.FRESH:
+            directory = self._scratch / f"{load_name}-{kafka.name}-{self._made}"
+            return kafka_loads.FRESH[load_name](kafka, directory, self._scale)
+        if self._kafka_server is None:
+            self._kafka_server = self._stack.enter_context(kafka.server(self._scratch / kafka.name))
+            kafka_loads.warm_up(self._kafka_server, self._scale)
+        return kafka_loads.SHARED[load_name](self._kafka_server, self._scale)
 
     def _once(self, load: Load, peer: Peer) -> list[Figure]:
         self._made += 1

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Kafka and Spark's own source for it, to be measured beside ours: published jars, fetched by Maven.
+"""Apache Kafka, its load generators and Spark's own source for it, to be measured beside ours: jars fetched by Maven.
 
     python -m benchmarks.kafka_peer fetch       fetch them into the cache (about 100 MB)
 
-One broker in KRaft mode with upstream's heap and settings, except the ports and loopback. The connector is that of the
-installed Spark, or the newest one before it where that is not published; KAFKA_CONNECTOR names another version.
-Nothing of it is part of Magnetar.
+One broker in KRaft mode with upstream's heap and settings, except the ports and loopback; as a peer of brokers also
+with a sync before every receipt, as ours. The connector is that of the installed Spark, or the newest one before it
+where that is not published; KAFKA_CONNECTOR names another version. Nothing of it is part of Magnetar.
 """
 
 import os
@@ -49,8 +49,9 @@ offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 message.max.bytes=2097152
-num.partitions=2
+num.partitions={partitions}
 """
+SYNC_BEFORE_RECEIPT: Final = "log.flush.interval.messages=1\n"
 
 
 def _jars(name: str, *dependencies: str) -> Path:
@@ -98,16 +99,19 @@ def connector() -> tuple[str, list[Path]]:
 
 
 class KafkaServer:
-    """One broker and controller in one JVM, from `with` to its end."""
+    """One broker and controller in one JVM; `with` starts and kills it."""
 
-    def __init__(self, jars: Path, directory: Path) -> None:
-        self._jars = jars
+    def __init__(self, class_path: str, directory: Path, *, partitions: int = 2, more_settings: str = "") -> None:
+        self._class_path = class_path
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
+        self.data_directory = directory / "logs"
         directory.mkdir(parents=True)
-        settings = _SETTINGS.format(port=self.port, controller=free_port(), logs=directory / "logs")
-        (directory / "server.properties").write_text(settings)
+        settings = _SETTINGS.format(
+            port=self.port, controller=free_port(), logs=self.data_directory, partitions=partitions
+        )
+        (directory / "server.properties").write_text(settings + more_settings)
 
     @property
     def address(self) -> str:
@@ -118,26 +122,40 @@ class KafkaServer:
         assert self._process is not None
         return self._process.pid
 
-    def _java(self, *words: str) -> list[str]:
+    def java(self, *words: str) -> list[str]:
+        """The command line of one of Kafka's classes."""
         java = find_java()
         if java is None:
             raise Missing("Apache Kafka needs a Java of 17 or newer")
-        return [java, "-cp", f"{self._jars}/*", *words]
+        return [java, "-cp", self._class_path, *words]
 
-    def __enter__(self) -> Self:
+    def make_storage(self) -> None:
+        """What is done once for a data directory, before the first start."""
         settings = str(self._directory / "server.properties")
         made = ("format", "-t", "bWFnbmV0YXItcGVlci0wMQ", "-c", settings)
         with (self._directory / "log").open("ab") as log:
-            subprocess.run(self._java("kafka.tools.StorageTool", *made), stdout=log, stderr=log, check=False)
-            command = self._java(*HEAP, "kafka.Kafka", settings)
+            subprocess.run(self.java("kafka.tools.StorageTool", *made), stdout=log, stderr=log, check=False)
+
+    def launch(self) -> None:
+        """Start the process, without a wait."""
+        command = self.java(*HEAP, "kafka.Kafka", str(self._directory / "server.properties"))
+        with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def wait_until_it_serves(self) -> None:
+        assert self._process is not None
         until = time.monotonic() + START_LIMIT_S
         while not self._serves():
             if self._process.poll() is not None or time.monotonic() > until:
                 tail = (self._directory / "log").read_text(errors="replace")[-600:]
-                self._kill()
+                self.kill()
                 raise Missing(f"Apache Kafka does not start: {tail}")
             time.sleep(0.05)
+
+    def __enter__(self) -> Self:
+        self.make_storage()
+        self.launch()
+        self.wait_until_it_serves()
         return self
 
     def _serves(self) -> bool:
@@ -147,7 +165,7 @@ class KafkaServer:
             return False
         return True
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
         """kill -9 of the session that it was started in, and of nothing else."""
         assert self._process is not None
         if self._process.poll() is None:
@@ -157,28 +175,53 @@ class KafkaServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._kill()
+        self.kill()
+
+
+def _broker_jars() -> Path:
+    return _jars(
+        f"kafka-{BROKER_VERSION}", _DEPENDENCY.format("org.apache.kafka", f"kafka_{SCALA}", BROKER_VERSION, "")
+    )
+
+
+class KafkaBrokers:
+    """The published broker as a peer of brokers, with its own load generators; `Missing` when they cannot be had."""
+
+    name = "kafka"
+
+    def __init__(self) -> None:
+        tools = _DEPENDENCY.format("org.apache.kafka", "kafka-tools", BROKER_VERSION, _ALONE)
+        self._class_path = f"{_broker_jars()}/*:{_jars(f'kafka-tools-{BROKER_VERSION}', tools)}/*"
+
+    def words(self) -> str:
+        return (
+            f"Apache Kafka {BROKER_VERSION} (KRaft, heap 1 GB), one partition, acks=all, "
+            f"{SYNC_BEFORE_RECEIPT.strip()}; loaded by its own ProducerPerformance and ConsumerPerformance, "
+            "which count latency from each send call, in whole milliseconds"
+        )
+
+    def server(self, directory: Path) -> KafkaServer:
+        return KafkaServer(self._class_path, directory, partitions=1, more_settings=SYNC_BEFORE_RECEIPT)
 
 
 class Kafka:
-    """The published broker and connector; `Missing` when they cannot be had."""
+    """The published broker and Spark's connector; `Missing` when they cannot be had."""
 
     def __init__(self) -> None:
         self.connector_version, self.connector_jars = connector()
-        broker = _DEPENDENCY.format("org.apache.kafka", f"kafka_{SCALA}", BROKER_VERSION, "")
-        self._broker_jars = _jars(f"kafka-{BROKER_VERSION}", broker)
+        self._class_path = f"{_broker_jars()}/*"
 
     def words(self) -> str:
         return f"Apache Kafka {BROKER_VERSION} (KRaft, heap 1 GB) through Spark's Kafka source {self.connector_version}"
 
     def server(self, directory: Path) -> KafkaServer:
-        return KafkaServer(self._broker_jars, directory)
+        return KafkaServer(self._class_path, directory)
 
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["fetch"]:
         raise SystemExit(__doc__)
     try:
-        print(Kafka().words())
+        print(KafkaBrokers().words(), Kafka().words(), sep="\n")
     except Missing as error:
         raise SystemExit(str(error)) from None

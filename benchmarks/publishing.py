@@ -17,6 +17,7 @@ from benchmarks.raw_publish import publish
 from benchmarks.servers import Server, cpu_s
 
 IN_FLIGHT = 1_000
+MANY = 50
 # Of the official generator.
 OUTSTANDING = 10_000
 # Aims of the ratio to Apache Pulsar: the floor, then the aim.
@@ -54,6 +55,23 @@ def raw(server: Server, scale: Scale) -> list[Figure]:
             tags = ("F-DISP-19",) if shape == Shape(1024) else ()
             found.append(Figure(f"publish {what}", outcome.rate, "msg/s", "more", aim, settings, tags))
             found.append(Figure(f"  server's CPU for it, {what}", used, "µs/msg", "less", "", settings))
+    return found
+
+
+def many_producers(server: Server, scale: Scale) -> list[Figure]:
+    """One topic that many clients publish to, each on a connection of its own with little in flight."""
+    found = []
+    for shape, share in ((Shape(1024), 1), (Shape(1024, 100), 40), (Shape(65536), 60), (Shape(65536, 4), 200)):
+        entries = max(MANY * 2, scale.of(8_000, 60_000, 300_000) // share)
+        window = shape.batch * (20 if shape.size < 65536 else 2)
+        used = cpu_s(server.pid)
+        name = [topics.fresh("producers")]
+        outcome = publish(server.service_url, shape, count=entries, connections=MANY, window=window, topics=name)
+        used = (cpu_s(server.pid) - used) / outcome.messages * 1e6
+        what = f"{shape.words}, {MANY} producers"
+        settings = f"raw frames, {window} messages in flight on each of {MANY} connections, {shape.batch} in a batch"
+        found.append(Figure(f"publish {what}", outcome.rate, "msg/s", settings=settings))
+        found.append(Figure(f"  server's CPU for it, {what}", used, "µs/msg", "less", "", settings))
     return found
 
 
