@@ -6,15 +6,18 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
 
 from magnetar.config.metadata import MetadataSettings
 from magnetar.errors import CannotStart
 from magnetar.metadata.open import open_store
 from magnetar.metadata.store import Change, ChangeKind, SessionEvent
 from magnetar.metadata.zookeeper import ZooKeeperStore
+from magnetar.metadata.zookeeper_client import ZooKeeperClient
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from tests.contracts.metadata_stores import Seen, SeenChanges, ZooKeeperPlace, watched
@@ -74,6 +77,31 @@ def test_a_chroot_is_made_and_nothing_leaves_it(loop_run: Callable[[Any], Any]) 
         await store.close()
 
     loop_run(check())
+
+
+def test_a_connection_that_is_lost_while_the_chroot_is_made_is_no_reason_to_give_up(
+    loop_run: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine lets pings wait; the client connects again, and so must whoever opens."""
+    enter = ZooKeeperClient.enter
+    losses = 2
+
+    async def lossy(client: ZooKeeperClient, chroot: str) -> None:
+        nonlocal losses
+        if losses:
+            losses -= 1
+            raise ConnectionLoss
+        await enter(client, chroot)
+
+    monkeypatch.setattr(ZooKeeperClient, "enter", lossy)
+
+    async def scenario() -> None:
+        store = await ZooKeeperStore.open(f"{zookeeper_server()}/{uuid4().hex}")
+        await store.put("/a", b"1")
+        await store.close()
+
+    loop_run(scenario())
+    assert losses == 0
 
 
 def test_no_server_is_one_sentence(loop_run: Callable[[Any], Any]) -> None:

@@ -45,6 +45,7 @@ ANY_VERSION: Final = -1
 # What a request carries beside path and value: header, lengths, access list, flags.
 REQUEST_OVERHEAD_BYTES: Final = 128
 _CONNECTION_ERRORS: Final = (zk.ConnectionLoss, zk.OperationTimeoutError, zk.SessionMovedError)
+_ENTER_AGAIN_S: Final = 0.1
 _SESSION_ERRORS: Final = (zk.SessionExpiredError, zk.ConnectionClosedError)
 
 
@@ -79,7 +80,7 @@ class ZooKeeperStore(MetadataStore):
             async with asyncio.timeout(settings.operation_timeout_ms / 1000):
                 await store._connected_once.wait()
                 if chroot:
-                    await store._client.enter(separator + chroot)
+                    await store._enter(separator + chroot)
         except TimeoutError as error:
             await store.close()
             why = store._client.tls_failure or "is it running?"
@@ -93,6 +94,15 @@ class ZooKeeperStore(MetadataStore):
             await store.close()
             raise
         return store
+
+    async def _enter(self, chroot: str) -> None:
+        """A server that is too busy for our pings may cut us off in the middle; the client connects again by itself."""
+        while True:
+            try:
+                await self._client.enter(chroot)
+                return
+            except _CONNECTION_ERRORS:
+                await asyncio.sleep(_ENTER_AGAIN_S)
 
     async def get(self, path: str) -> Record | None:
         check_path(path, self._settings.path_bytes_max)
