@@ -13,7 +13,6 @@ import logging
 import socket
 import ssl
 import struct
-import threading
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
@@ -28,6 +27,7 @@ from kazoo.security import CREATOR_ALL_ACL
 
 from magnetar.metadata.access import NO_ACCESS, StoreAccess
 from magnetar.metadata.store import ChangeKind
+from magnetar.runtime.blocking_calls import run_apart
 
 # As long as kazoo itself waits for its writer, at least.
 CLOSE_LIMIT_S: Final = 10.0
@@ -188,29 +188,17 @@ class ZooKeeperClient:
     async def close(self) -> None:
         """End the session and kazoo's threads. A server that hangs is left to end the session by its timeout."""
         self._kazoo.remove_listener(self._from_state)
-        ended = asyncio.Event()
-        # A thread that the end of the process does not wait for.
-        closing = threading.Thread(target=self._stop, args=(ended.set,), name="zookeeper close", daemon=True)
-        closing.start()
-        try:
-            async with asyncio.timeout(CLOSE_LIMIT_S):
-                await ended.wait()
-        except TimeoutError:
+        if not await run_apart(self._stop, name="zookeeper close", limit_s=CLOSE_LIMIT_S):
             _log.warning("ZooKeeper did not end the session in %g s; it ends by its timeout", CLOSE_LIMIT_S)
-        else:
-            closing.join()
 
     # --- on other threads ---------------------------------------------------------------------
 
-    def _stop(self, on_ended: Callable[[], None]) -> None:
-        try:
-            # What it says of its own threads is of no use to anybody by now.
-            with contextlib.suppress(KazooException, OSError):
-                self._kazoo.stop()
-            with contextlib.suppress(KazooException, OSError):
-                self._kazoo.close()
-        finally:
-            self._hand_over(on_ended)
+    def _stop(self) -> None:
+        # What it says of its own threads is of no use to anybody by now.
+        with contextlib.suppress(KazooException, OSError):
+            self._kazoo.stop()
+        with contextlib.suppress(KazooException, OSError):
+            self._kazoo.close()
 
     def _from_state(self, state: str) -> None:
         self._hand_over(self._on_state, state)

@@ -2,15 +2,39 @@
 """A few threads for calls that block, and the promise that a call which began is waited for.
 
 A task that is cancelled while it waits does not stop its call: the kernel goes on with it, so the descriptor it uses
-must stay open. Whoever closes a descriptor waits here first. Carries.
+must stay open. Whoever closes a descriptor waits here first. What may be left behind for good has a thread of its own.
+Carries.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+
+
+async def run_apart(call: Callable[[], None], *, name: str, limit_s: float) -> bool:
+    """Run a call on a thread that the end of the process does not wait for; whether it ended in time."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def run() -> None:
+        try:
+            call()
+        finally:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(ended.set)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        async with asyncio.timeout(limit_s):
+            await ended.wait()
+    except TimeoutError:
+        return False
+    thread.join()
+    return True
 
 
 class CallsUnderWay:
