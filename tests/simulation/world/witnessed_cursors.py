@@ -6,9 +6,9 @@ Watches production code from outside; changes nothing that it does.
 
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from typing import Any
 from unittest.mock import patch
 
+from magnetar.managed_ledger.acked_entries import AckedEntries
 from magnetar.managed_ledger.cursor_format import CursorSnapshot
 from magnetar.managed_ledger.cursor_store import CursorStore, Snapshot
 from magnetar.names import TopicName
@@ -58,7 +58,7 @@ def _frozen(snapshot: CursorSnapshot) -> SavedAcks:
     return SavedAcks((mark.ledger_id, mark.entry_id), tuple(sorted(entries)), tuple(sorted(batches)))
 
 
-def _entries(acked: Any, ledger_id: int) -> list[int]:
+def _entries(acked: AckedEntries, ledger_id: int) -> list[int]:
     bitmap = acked.bitmap(ledger_id)
     return [] if bitmap is None else list(bitmap)
 
