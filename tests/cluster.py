@@ -14,7 +14,7 @@ from typing import Any, Self
 from tests.processes import free_port, launched
 from tests.warm_process import WarmProcess
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 
 
 class RoleProcess:
