@@ -2,7 +2,8 @@
 """Builds the container file with buildah and runs what it built, as root and without a container engine's daemon.
 
 The base image is the one that the file names where it can be pulled; elsewhere one of that name is made of Debian's
-packages, for the Python that Debian has. Steps and the built image run in a chroot on the machine's network.
+packages, for the Python that Debian has. Steps and the built image run in a chroot on the machine's network, with
+volumes that only they see.
 """
 
 import json
@@ -17,7 +18,7 @@ from typing import Any
 from tests.deploy.checks import DEPLOY
 
 CONTAINER_FILE = DEPLOY / "container" / "Containerfile"
-NEEDED = ("buildah", "debootstrap", "apt-get")
+NEEDED = ("buildah", "debootstrap", "apt-get", "unshare")
 BASE = "docker.io/library/python:{version}-slim"
 # What a step that installs packages needs of the machine: whom to trust, and where packages are.
 SHARED_FILES = ("/etc/ssl/certs", "/etc/pip.conf")
@@ -50,14 +51,18 @@ class Image:
     def start(
         self, words: list[str], environment: Mapping[str, str], volumes: Mapping[Path, str], log: Path
     ) -> subprocess.Popen[bytes]:
-        """Run the entry point with these words, as the user that the image names."""
-        line = self._line("run", "--isolation", "chroot")
-        line += [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
-        line += [word for path, inside in volumes.items() for word in ("--volume", f"{path}:{inside}")]
+        """Run the entry point with these words, as the user that the image names; the process is the entry point's."""
+        described = self.configuration
+        root = Path(self._buildah("mount", self._container).strip())
+        mounts = {Path("/dev"): "/dev", Path("/proc"): "/proc", Path("/etc/hosts"): "/etc/hosts", **volumes}
+        (root / "etc/hosts").touch()
+        script = [f"mount --rbind {path} {root}{inside}" for path, inside in mounts.items()]
+        script += [f'exec chroot --userspec={described["User"]} {root} "$@"']
+        variables = [*described["Env"], *(f"{name}={value}" for name, value in environment.items())]
+        inside = ["/usr/bin/env", "--ignore-environment", f"--chdir={described['WorkingDir']}", *variables]
+        line = ["unshare", "--mount", "sh", "-ec", "\n".join(script), "sh", *inside, *described["Entrypoint"], *words]
         with log.open("wb") as target:
-            return subprocess.Popen(
-                [*line, self._container, "--", *self.configuration["Entrypoint"], *words], stdout=target, stderr=target
-            )
+            return subprocess.Popen(line, stdout=target, stderr=target)
 
     # --- private --------------------------------------------------------------------------------
 
