@@ -108,6 +108,30 @@ def test_a_cumulative_acknowledgement_covers_what_came_before(service: Service, 
     run(test())
 
 
+def backlog(service: Service, topic: str) -> int:
+    stats = service.admin("GET", f"{topic.replace('://', '/')}/stats")
+    return int(stats["subscriptions"]["s"]["msgBacklog"])
+
+
+@pytest.mark.feature("F-CONS-12", "F-CUR-08")
+def test_what_an_administrator_moves_back_to_comes_again_though_it_was_acknowledged(service: Service) -> None:
+    async def test() -> None:
+        topic = service.topic("moved-back")
+        async with Client(service.url) as client:
+            consumer = await client.subscribe(topic, "s", ack_group_time_ms=0)
+            await publish(client, topic, numbers(6))
+            await consumer.acknowledge_cumulative((await take(consumer, 6))[-1])
+            await until(lambda: backlog(service, topic) == 0)
+            path = f"{topic.replace('://', '/')}/subscription/s/resetcursor/0"
+            await asyncio.to_thread(service.admin, "POST", path)
+            again = await take(consumer, 6)
+            assert texts(again) == numbers(6)
+            await consumer.acknowledge_cumulative(again[3])
+            await until(lambda: backlog(service, topic) == 2)
+
+    run(test())
+
+
 @pytest.mark.feature("F-CONS-14")
 def test_a_batch_is_acknowledged_when_all_of_it_is(service: Service) -> None:
     async def test() -> None:

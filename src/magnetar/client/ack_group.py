@@ -62,6 +62,11 @@ class AckGroup:
         self._cumulative_is_due = False
         return Acks(individual, cumulative)
 
+    def forget_sent(self) -> None:
+        """On another connection: what the broker was told may come again, if somebody moved the subscription back."""
+        if not self._cumulative_is_due:
+            self._cumulative = (EARLIEST, ())
+
     def reset(self) -> None:
         """After a seek: positions that were done may come again."""
         self._individual = {}

@@ -235,6 +235,10 @@ class Acknowledgements:
 
     # --- the end -------------------------------------------------------------------------------------
 
+    def forget_sent(self) -> None:
+        """The consumer is attached anew: only what was not sent yet keeps redeliveries of itself away."""
+        self._group.forget_sent()
+
     def forget(self) -> None:
         """After a seek: what was done may come again."""
         self._group.reset()

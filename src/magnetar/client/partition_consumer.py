@@ -94,9 +94,8 @@ class PartitionConsumer:
         self._on_failed = on_failed
         self._consumer_id = next(core.consumer_ids)
         self._epoch = 0
-        self._permits_owed = 0
+        self._permits_owed = self._queued = 0
         self._permit_asked = False
-        self._queued = 0
         self._seeking_in = -1
         self._paused = False
         self._end: MagnetarError | None = None
@@ -165,6 +164,7 @@ class PartitionConsumer:
         self._queued = 0
         self._permits_owed = 0
         self._chunks.clear()
+        self.acks.forget_sent()
         if self.last_taken is not None:
             self.start, self.start_inclusive = self.last_taken.message_id(), False
 

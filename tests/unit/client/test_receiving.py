@@ -61,6 +61,19 @@ def test_grouped_acknowledgements_are_a_set_and_a_mark(steps: list[tuple[str, Po
             assert group.covers(place) == (place <= mark or place in single)
 
 
+def test_on_another_connection_only_what_was_not_sent_is_known_as_done() -> None:
+    group = AckGroup(10)
+    group.add_cumulative(Position(1, 5))
+    group.forget_sent()
+    assert group.covers(Position(1, 3)), "not sent yet"
+    group.take()
+    assert group.covers(Position(1, 3)), "the same connection"
+    group.forget_sent()
+    assert not group.covers(Position(1, 3))
+    group.add_cumulative(Position(1, 2))
+    assert group.take().cumulative == (Position(1, 2), ()), "an earlier place counts again"
+
+
 def test_a_group_says_when_it_is_full() -> None:
     group = AckGroup(2)
     assert not group.add(Position(1, 1), [5])
