@@ -75,12 +75,13 @@ def test_a_stream_from_topic_to_topic_is_exact_over_replays(
     publish(client, topic, 900)
     frame = stream(spark, standalone, topic, maxMessagesPerTrigger=500).repartition(2).select("value")
 
-    def run() -> None:
+    def run() -> list[int]:
+        """Returns how many rows each batch wrote, as Spark tells it."""
         writer = frame.writeStream.format("pulsar").option("service.url", standalone.service_url)
         writer = writer.option("topic", f"{topic}-out").option("checkpointLocation", checkpoint)
-        run_to_end(writer)
+        return [progress["sink"]["numOutputRows"] for progress in run_to_end(writer).recentProgress]
 
-    run()
+    assert run() == [500, 400]
     assert values(spark, standalone, f"{topic}-out") == Counter(str(number).encode() for number in range(900))
     # A driver that dies between the sink's commit and Spark's own runs the batch again.
     commits = Path(checkpoint) / "commits"
