@@ -16,6 +16,7 @@ from tests.brokers import QUICK, QUIET, value
 from tests.cluster import Cluster, RoleProcess
 from tests.conformance.certificates import Authority
 from tests.conformance.raw_client import RawClient
+from tests.conformance.web_socket import heard, opened, say, sent
 from tests.processes import free_port
 
 TOPIC = "persistent://public/default/locked"
@@ -49,6 +50,7 @@ class TlsOnly(RoleProcess):
             "tlsKeyFilePath": key,
             "brokerClientTlsEnabled": "true",
             "brokerClientTrustCertsFilePath": str(authority.file),
+            "webSocketServiceEnabled": "true",
         }
         words = ["broker", "--metadata", cluster.metadata_url, "--port", "-1", "--http-port", "-1"]
         super().__init__(name, directory / name, *words, environment=environment)
@@ -81,6 +83,7 @@ def test_brokers_without_plain_ports_find_each_other_and_are_found(
                 # Each partition is another broker's, or a redirect leads there.
                 assert admin.get(f"/lookup/v2/topic/{TOPIC.replace('://', '/')}").json()["httpUrl"] == ""
         _publish_and_consume(said, authority)
+        _open_websockets(said, authority)
         # In order, so that nothing is theirs any more.
         assert [broker.stop() for broker in brokers] == [0, 0]
     finally:
@@ -92,6 +95,17 @@ def test_brokers_without_plain_ports_find_each_other_and_are_found(
 def _https(said: dict[str, Any], authority: Authority) -> httpx.Client:
     context = ssl.create_default_context(cafile=str(authority.file))
     return httpx.Client(base_url=said["webServiceUrl"], verify=context, timeout=60, follow_redirects=True)
+
+
+def _open_websockets(said: list[dict[str, Any]], authority: Authority) -> None:
+    """At each broker a topic of either: its own is reached without a socket, the other's over TLS."""
+    context = ssl.create_default_context(cafile=str(authority.file))
+    for each in said:
+        for number in range(4):
+            path = TOPIC.replace("://", "/") + f"-{number}"
+            with opened(each["webServiceUrl"], f"/ws/v2/producer/{path}", context=context) as socket:
+                say(socket, payload=sent("x"))
+                assert heard(socket)["result"] == "ok"
 
 
 def _publish_and_consume(said: list[dict[str, Any]], authority: Authority) -> None:
