@@ -242,7 +242,7 @@ BOOKKEEPER_KEYS: Final[tuple[Key, ...]] = (
         ("ledgerDirectories", "ledger_directories", TextList(64), "Where entry logs and their index lie."),
         ("nettyMaxFrameSizeBytes", "entry_bytes_max", FRAME, "Largest entry that a bookie takes."),
         ("journalSyncData", "journal_sync", Flag(), "Acknowledge only after fsync."),
-        ("journalMaxSizeMB", "journal_file_bytes_max", MEGABYTES, "A journal file ends at this size."),
+        ("journalMaxSizeMB", "journal_file_bytes_max", MEGABYTES, "A journal file ends at this size at the latest."),
         (
             "journalPreAllocSizeMB",
             "journal_preallocate_bytes",
