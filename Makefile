@@ -144,7 +144,7 @@ client-against-apache: $(VENV)/.test ## The client's end-to-end suite against Ap
 client-soak: $(VENV)/.test ## A thousand forks with live producers, a thousand lives of a client without a leak; ROUNDS=n.
 	@$(BIN)/python -m tests.client_soak $(if $(ROUNDS),--rounds $(ROUNDS))
 
-deploy-check: $(VENV)/.test ## Container file, Compose, Helm chart and systemd units, read by their own tools where those are there.
+deploy-check: $(VENV)/.test ## Container file, Compose, Helm chart and systemd units by their own tools, built and run where those are there; minutes, root.
 	@$(PYTEST) tests/deploy
 
 spark: $(VENV)/.spark ## Is a topic a DataFrame, live and historical, exactly once?
