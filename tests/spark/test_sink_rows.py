@@ -18,10 +18,11 @@ from pyspark.sql import types
 
 from magnetar.blocking import Client
 from magnetar.client.options import HashingScheme
-from magnetar.errors import BadSetting
+from magnetar.errors import BadSetting, IncompatibleSchema
 from magnetar.spark.rows import arrow_schema
 from magnetar.spark.source import PulsarDataSource
 from tests.processes import StandaloneProcess
+from tests.spark.in_process import read_batch
 
 pytestmark = pytest.mark.usefixtures("small_batches")
 
@@ -129,3 +130,22 @@ def test_keys_go_where_java_sends_them_and_others_to_all_partitions(
     found = received(f"{topic}-plain", 120)
     assert Counter(int(one.data()) for one in found) == Counter(range(120))
     assert {one.message_id().partition() for one in found} == {0, 1, 2}
+
+
+@pytest.mark.feature("F-SPK-06", "F-SPK-07")
+def test_a_schema_that_the_topic_refuses_is_told_before_a_row_is_staged(
+    options: dict[str, str], topic: str, admin: httpx.Client
+) -> None:
+    def of(kind: types.DataType) -> types.StructType:
+        return types.StructType([types.StructField("total", kind)])
+
+    avro = {**options, "schemaType": "avro"}
+    write(avro, [{"total": 1}], of(types.LongType()))
+    refused = {**avro, "writeId": topic.rpartition("/")[2][-40:]}
+    with pytest.raises(IncompatibleSchema):
+        write(refused, [{"total": "one"}], of(types.StringType()))
+    staging = f"/persistent/public/default/spark-sink-write-{refused['writeId']}-staging/stats"
+    assert admin.get(staging).status_code == 404
+    write(refused, [{"total": 2}], of(types.LongType()))
+    assert admin.get(staging).is_success
+    assert [row["total"] for row in read_batch({**options, "metadata": "none"}).rows] == [1, 2]

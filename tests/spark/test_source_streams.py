@@ -102,6 +102,21 @@ def test_a_stream_starts_at_a_time(
     assert first.numbers == list(range(100, 125))
 
 
+@pytest.mark.feature("F-SQL-03", "F-SPK-02")
+def test_a_stream_takes_the_conditions_of_a_batch_as_options(
+    client: Client, admin: httpx.Client, topic: str, options: dict[str, str]
+) -> None:
+    assert admin.put(f"/{topic.replace('://', '/')}/partitions", content="2").is_success
+    publish(client, topic, 100)
+    keyed = Stream({**options, "keys": "k3"}).next()
+    assert keyed is not None
+    assert keyed.numbers == list(range(3, 100, 5))
+    assert (keyed.counts.messages, keyed.counts.rows) == (100, 20)
+    halves = [Stream({**options, "partitions": str(number), "metadata": "all"}).next() for number in range(2)]
+    assert [{row["__partition"] for row in half.rows} for half in halves if half is not None] == [{0}, {1}]
+    assert sorted(number for half in halves if half is not None for number in half.numbers) == list(range(100))
+
+
 @pytest.mark.feature("F-SPK-02", "F-SQL-07")
 def test_a_stream_catches_up_from_bookies_and_goes_on_with_the_broker(
     client: Client, admin: httpx.Client, topic: str, options: dict[str, str], metadata_url: str

@@ -35,6 +35,8 @@ class Cluster:
     def __init__(self, options: ConnectionOptions) -> None:
         self._metadata_url = options.metadata_url
         self._storage: Storage | None = None
+        # Which targets have been told, from this process, what will be written to them.
+        self.announced: set[tuple[str, bytes]] = set()
         self._thread = LoopThread("magnetar-spark")
         self.client = Client(
             options.service_url,

@@ -34,6 +34,8 @@ SUBSCRIPTION: Final = "spark-sink"
 BATCHES_PENDING_MAX: Final = 64
 """Of half a megabyte each at most, but for rows that are larger."""
 
+ANNOUNCED_MAX: Final = 10_000
+
 
 def fresh_name(front: str) -> str:
     return f"{front}-{fresh_seed():016x}"
@@ -93,8 +95,9 @@ class Routing:
 class StagingAttempt:
     """Append batches, then `finish`."""
 
-    def __init__(self, here: Cluster, staging_topic: str, subscription: str, part: int) -> None:
+    def __init__(self, here: Cluster, staging_topic: str, subscription: str, info: SchemaInfo, part: int) -> None:
         self._here = here
+        self._info = info
         self._staging_topic = staging_topic
         self._subscription = subscription
         self._name = fresh_name(f"spark-stage-{part}")
@@ -105,7 +108,8 @@ class StagingAttempt:
         self._last: Receipt | None = None
 
     async def append(self, batch: PackedBatch) -> None:
-        """Returns when it is taken; back-pressure is the producer's."""
+        """Returns when it is taken; back-pressure is the producer's. Raises IncompatibleSchema before anything is."""
+        await announce(self._here, batch.target, self._info)
         if self._producer is None:
             await hold(self._here.client, self._staging_topic, self._subscription)
             self._producer = await packing_producer(self._here.client, self._staging_topic, self._name)
@@ -159,6 +163,18 @@ class DirectAttempt:
         for producer in self._producers.values():
             await producer.close()
         self._producers.clear()
+
+
+async def announce(here: Cluster, target: str, info: SchemaInfo) -> None:
+    """Register the schema of what will be written, where it is new to this process; the target may refuse it."""
+    known = (target, info.definition)
+    if known in here.announced:
+        return
+    producer = await packing_producer(here.client, target, schema=EncodedSchema(info))
+    await producer.close()
+    if len(here.announced) >= ANNOUNCED_MAX:
+        here.announced.clear()
+    here.announced.add(known)
 
 
 async def hold(client: Client, topic: str, subscription: str) -> Position:

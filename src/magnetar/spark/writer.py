@@ -46,7 +46,7 @@ def write_rows(
     if options.delivery is Delivery.AT_LEAST_ONCE:
         attempt = DirectAttempt(here, encoder.info)
     else:
-        attempt = StagingAttempt(here, topics.staging, topics.subscription, part)
+        attempt = StagingAttempt(here, topics.staging, topics.subscription, encoder.info, part)
     try:
         for packed in _packed(options, encoder, Routing(here, options.topic, part), batches):
             here.run(attempt.append(packed))
