@@ -6,6 +6,8 @@ Decides.
 """
 
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.config.broker import BrokerSettings
@@ -19,7 +21,7 @@ _SHADOWED_MS = 20
 
 def topic_settings(settings: BrokerSettings, policies: TopicPolicies) -> BrokerSettings:
     """What the broker's parts of one topic are told."""
-    return replace(
+    changed = replace(
         settings,
         message_bytes_max=min(settings.message_bytes_max, policies.message_bytes_max),
         producers_per_topic_max=policies.producers_max,
@@ -45,13 +47,15 @@ def topic_settings(settings: BrokerSettings, policies: TopicPolicies) -> BrokerS
         subscribes_per_consumer=max(0, policies.subscribe_rate.subscribes),
         subscribe_rate_period_s=policies.subscribe_rate.period_s,
     )
+    shared: BrokerSettings = _one_of_equals(changed)
+    return shared
 
 
 def storage_settings(settings: ManagedLedgerSettings, policies: TopicPolicies) -> ManagedLedgerSettings:
     """What the managed ledger of one topic is told; copies hold from its next ledger on."""
     retention, copies = policies.retention, policies.persistence
     interval_ms = round(1000 / copies.mark_delete_rate) if copies.mark_delete_rate > 0 else 0
-    return replace(
+    changed = replace(
         settings,
         retention_ms=_in_units(retention.minutes, _MINUTE_MS),
         retention_bytes=_in_units(retention.megabytes, _MIB),
@@ -63,6 +67,14 @@ def storage_settings(settings: ManagedLedgerSettings, policies: TopicPolicies) -
         confirmed_told_interval_ms=_SHADOWED_MS if policies.shadow_topics else settings.confirmed_told_interval_ms,
         cursor_flush_interval_ms=interval_ms or settings.cursor_flush_interval_ms,
     )
+    shared: ManagedLedgerSettings = _one_of_equals(changed)
+    return shared
+
+
+@lru_cache(maxsize=256)
+def _one_of_equals(settings: Any) -> Any:
+    """Topics with equal settings share them: each would have more than a kilobyte of its own."""
+    return settings
 
 
 def _in_units(value: int, unit: int) -> int:

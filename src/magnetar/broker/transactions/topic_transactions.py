@@ -50,7 +50,7 @@ class TopicTransactions:
         # Why the coordinator refuses one, while what waited for its answer is refused.
         self.refused: dict[TxnId, MagnetarError] = {}
         # What was appended and is not yet durable: the how manieth append, whose, and how it ends, if it does.
-        self._on_the_way: deque[tuple[int, TxnId, bool | None]] = deque()
+        self._on_the_way: deque[tuple[int, TxnId, bool | None]] | None = None
         self._ending: dict[TxnId, asyncio.Future[None]] = {}
         self._saved_changes = 0
         self._saved_ms = clock.now_ms()
@@ -138,13 +138,18 @@ class TopicTransactions:
         self._topic.publish(producer, sequence_id, highest_sequence_id, messages, payload, is_chunk=is_chunk)
         # One that is stored already is answered without an append.
         if self._topic.answers.appended > append:
-            self._on_the_way.append((append, txn_id, None))
+            self._await_outcome(append, txn_id, None)
+
+    def _await_outcome(self, append: int, txn_id: TxnId, commit: bool | None) -> None:
+        if self._on_the_way is None:
+            self._on_the_way = deque()
+        self._on_the_way.append((append, txn_id, commit))
 
     # --- the end of a transaction -----------------------------------------------------------------
 
     def holds(self, txn_id: TxnId) -> bool:
         """Whether it has messages here, and no end yet."""
-        return txn_id in self.buffer.open or any(each == txn_id for _, each, _ in self._on_the_way)
+        return txn_id in self.buffer.open or any(each == txn_id for _, each, _ in self._on_the_way or ())
 
     async def end(self, txn_id: TxnId, *, commit: bool) -> None:
         """Returns when the end is durable and readers see it. Again: the same."""
@@ -164,7 +169,7 @@ class TopicTransactions:
         append = self._topic.answers.appended
         payload = encode_marker(txn_id, self._clock.now_ms(), commit=commit)
         self._topic.publish(self._markers.producer, self._markers.next(txn_id), 0, 1, payload, is_marker=True)
-        self._on_the_way.append((append, txn_id, commit))
+        self._await_outcome(append, txn_id, commit)
         ending = self._ending[txn_id] = asyncio.get_running_loop().create_future()
         return ending
 
