@@ -102,7 +102,7 @@ class AdminServer:
         tasks: Tasks,
         open_websockets: Callable[[], WebSockets] | None = None,
     ) -> None:
-        """`open_websockets` makes the WebSocket service; it is called beside the loop, because it loads much."""
+        """`open_websockets` makes the WebSocket service, which shares the port; None where there is none."""
         if settings.otlp_endpoint and not settings.otlp_endpoint.startswith(("http://", "https://")):
             raise BadSetting(f"admin.otlp_endpoint={settings.otlp_endpoint!r} should be http://HOST:4318 or https://…")
         self._broker = broker
@@ -157,10 +157,10 @@ class AdminServer:
                 self._metrics,
                 self._settings,
             )
-            if self._open_websockets is not None:
-                parts.websockets = await calls.run(self._open_websockets)
         finally:
             await calls.close()
+        if self._open_websockets is not None:
+            parts.websockets = self._open_websockets()
         http: Any = importlib.import_module("magnetar.admin.http")
         server: HttpServer = http.HttpServer(app, self._settings, self._upgrade(parts.websockets))
         if ports.plain is not None:

@@ -19,6 +19,7 @@ from magnetar.runtime.memory_transport import connect_in_memory
 from magnetar.runtime.metrics import Metrics
 from magnetar.testing import LocalPulsar
 from magnetar.websocket.caller import AtBroker
+from magnetar.websocket.opening import opener
 from magnetar.websocket.service import WebSocketService
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.conftest import RunOnLoop
@@ -197,5 +198,37 @@ def test_what_a_client_has_encrypted_is_opened_by_a_consumer_and_shown_sealed_to
             assert context["keys"] == wrapped
             assert base64.b64decode(context["param"]) == metadata.encryption_param
             assert (context["compressionType"], context["batchSize"]) == ("NONE", None)
+
+    loop_run(scenario())
+
+
+@pytest.mark.feature("B-27")
+def test_the_service_is_loaded_when_the_first_comes_and_all_who_wait_are_served(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        async with LocalPulsar() as pulsar:
+            settings = WebSocketSettings(sessions_max=3)
+            open_service = opener(pulsar.standalone.broker, settings, SystemClock(), Metrics())
+            assert open_service is not None
+            late = open_service()
+            late.start()
+            assert (late.statistics(), late.metrics()) == ({}, ())
+            path = f"/ws/v2/producer/{NAMESPACE}/t"
+            clients = [PlainClient() for _ in range(4)]
+            for client in clients:
+                connect_in_memory(
+                    lambda client=client: client,  # type: ignore[misc]
+                    lambda: late.new_connection("GET", path, HEADERS, None, None),
+                    "test",
+                )
+            await clients[3].is_gone.wait()
+            for client in clients[:3]:
+                await client.until(lambda client=client: client.answer)  # type: ignore[misc]
+                client.say(payload=HELLO)
+                assert (await client.heard())["result"] == "ok"
+            assert len(late.statistics()["persistent://public/default/t"]["producerStats"]) == 3
+            await late.stop()
+            unused = open_service()
+            await unused.stop()
+            assert opener(pulsar.standalone.broker, WebSocketSettings(enabled=False), SystemClock(), Metrics()) is None
 
     loop_run(scenario())
