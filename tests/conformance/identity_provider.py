@@ -27,7 +27,10 @@ class IdentityProvider:
         self._number = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         if context is not None:
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            # The handshake is the handler's: who never finishes it holds up nobody else, nor the end.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         scheme = "http" if context is None else "https"
         self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
         described = {"issuer": self.url, "jwks_uri": f"{self.url}/keys", "token_endpoint": f"{self.url}/token"}
@@ -63,6 +66,8 @@ class IdentityProvider:
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = 10
+
             def do_GET(self) -> None:
                 provider.asked.append(self.path)
                 self._say(*provider.answers.get(self.path, (404, {}, b"")))

@@ -35,7 +35,7 @@ async def export_metrics(parts: AdminParts) -> None:
             await asyncio.sleep(parts.settings.otlp_interval_s)
             try:
                 await _export(parts, client, endpoint + _PATH)
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, OSError) as error:
                 _log.warning("metrics do not reach the collector at %s: %r", endpoint, error)
 
 

@@ -80,7 +80,7 @@ class Peers:
         headers = {**_chosen(request, _OF_THE_REQUEST), **await self._credentials(request)}
         try:
             return await _send(self._connected(), asked._replace(path=base + asked.path), headers)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, OSError) as error:
             raise ServiceNotReady(f"Broker {owner.broker_id} did not answer: {error!r}") from error
 
     async def _credentials(self, request: Request) -> dict[str, str]:

@@ -79,7 +79,7 @@ class HttpLookup(Lookup):
                 return _checked(answer)
             except httpx.TooManyRedirects as error:
                 raise TooManyRedirects(f"{url}: {error}") from error
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, OSError) as error:
                 self._hosts.advance()
                 if attempt == 1:
                     raise ConnectionLost(f"{url} cannot be reached: {type(error).__name__}: {error}") from error

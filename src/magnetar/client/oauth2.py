@@ -69,7 +69,7 @@ class AuthenticationOauth2(Authentication):
                 about = _json(await http.get(f"{self._issuer}/.well-known/openid-configuration"))
                 granted = _json(await http.post(str(about["token_endpoint"]), data=self._form))
                 token = str(granted["access_token"])
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, OSError) as error:
             raise ConnectionLost(
                 f"the token issuer {self._issuer} cannot be reached: {type(error).__name__}"
             ) from error

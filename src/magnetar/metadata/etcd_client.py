@@ -120,7 +120,8 @@ class EtcdClient:
                 if attempt == 1:
                     raise MetadataError(f"etcd at {server} cannot be reached: {error}") from error
                 continue
-            except (httpx.HTTPError, TimeoutError) as error:
+            except (httpx.HTTPError, OSError) as error:
+                # A server that refuses our certificate says so after the handshake, as an error of the socket.
                 self._turn_from(server)
                 if writes:
                     raise OutcomeUnknown(f"the connection to etcd broke during {path}: {error!r}") from error
@@ -162,7 +163,7 @@ class EtcdClient:
                     for line in lines:
                         if line.strip():
                             yield _result(_read(line, "watch"))
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, OSError) as error:
             self._turn_from(server)
             raise MetadataError(f"the watch on etcd ended: {error!r}") from error
         raise MetadataError("the watch on etcd ended")

@@ -95,7 +95,7 @@ class ReverseProxy:
                 # It never reached a broker, so another may be asked.
                 failure = f"{base} cannot be reached: {error}"
                 continue
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, OSError) as error:
                 await _refuse(send, 502, f"The broker did not answer: {type(error).__name__}")
                 return
             try:

@@ -103,7 +103,7 @@ class IssuerKeys:
                     if len(content) > KEYS_BYTES_MAX:
                         raise ServiceNotReady(f"{url} answers more than {KEYS_BYTES_MAX} bytes")
                 return content
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx.HTTPError, OSError) as error:
             raise ServiceNotReady(f"{url} cannot be read: {type(error).__name__}") from error
 
 
