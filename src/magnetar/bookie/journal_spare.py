@@ -19,7 +19,7 @@ from magnetar.runtime.tasks import Tasks
 
 # A spare takes no more than this part of what is free: it must not be what fills a small disk.
 _FREE_SHARE: Final = 16
-_PIECE_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 256 * 1024
 _SUFFIX: Final = ".spare"
 
 _log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ class BookieSettings:
     # to sync what allocates. 0: none.
     journal_spare_bytes: int = 64 * MEBIBYTE
     # How fast it is written, at most; while the journal itself writes faster, not at all.
-    journal_spare_bytes_per_second_max: int = 32 * MEBIBYTE
+    journal_spare_bytes_per_second_max: int = 16 * MEBIBYTE
     # Journals kept behind the last mark. BookKeeper keeps five; they serve no restart.
     journal_backups_max: int = 5
     journal_group_bytes_max: int = 4 * MEBIBYTE
