@@ -170,7 +170,10 @@ class EntryFeed:
         return taken
 
     async def end(self) -> TopicEnd:
-        """Where the topic ends now."""
+        """Where the topic ends now; asked again over a connection that was lost meanwhile."""
+        return await self._core.retried(self._end)
+
+    async def _end(self) -> TopicEnd:
         connection = self._link.connection
         if connection is None:
             raise TimedOut(f"{self.topic}: not connected now")

@@ -190,7 +190,7 @@ async def hold(client: Client, topic: str, subscription: str) -> Position:
         receiver_queue_size=0,
     )
     try:
-        _, reached = await consumer.partitions[0].last_message_id()
+        _, reached = await client.core.retried(consumer.partitions[0].last_message_id)
         return EARLIEST if reached is None else reached
     finally:
         await consumer.close()
