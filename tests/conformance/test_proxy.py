@@ -5,6 +5,7 @@ import base64
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -385,6 +386,25 @@ def test_the_broker_judges_the_client_and_not_only_the_proxy(guarded: GuardedSta
         assert ask("GET", path, headers={"X-Original-Principal": "admin"}).status_code == 401
         assert ask("GET", path, headers={"Authorization": f"Bearer {token('admin')}"}).status_code == 200
     assert token("token-principal") not in proxy.log_path.read_text()
+
+
+@pytest.mark.feature("B-20")
+def test_a_revoked_token_is_refused_by_the_proxy_too(guarded: GuardedStandalone, tmp_path: Path) -> None:
+    revoked = tmp_path / "revoked"
+    revoked.write_text("# nobody yet\n")
+    own = {"MAGNETAR_SECURITY_TOKEN_REVOKED_FILE": str(revoked), "MAGNETAR_SECURITY_TOKEN_REVOKED_CHECK_S": "1"}
+
+    with running(guarded_proxy(tmp_path / "proxy", guarded, **own)) as proxy:
+        path = f"{proxy.web_url}/admin/v2/namespaces/private"
+        header = {"Authorization": f"Bearer {token('admin')}"}
+        assert ask("GET", path, headers=header).status_code == 200
+        revoked.write_text("sub:admin\n")
+        until_s = time.monotonic() + 60
+        while ask("GET", path, headers=header).status_code != 401:
+            assert time.monotonic() < until_s, "the list is not read again"
+            time.sleep(0.1)
+        forbidden = Wire(proxy.port, auth_method_name="token", auth_data=token("admin").encode())
+        assert forbidden.command().error.error == pb.AuthenticationError
 
 
 @pytest.mark.feature("F-SEC-06")

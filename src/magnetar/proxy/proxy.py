@@ -88,6 +88,8 @@ class Proxy:
                 urls["serviceUrlTls"] = f"pulsar+ssl://{host}:{port}"
         if not urls:
             raise CannotStart(NO_PORT)
+        for upkeep in self.authentication.upkeep if self.authentication is not None else ():
+            self._tasks.start(upkeep(), "authentication")
         return urls
 
     async def stop(self) -> None:
