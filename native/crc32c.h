@@ -107,27 +107,27 @@ static uint32_t magnetar_crc32c(uint32_t crc, const char *bytes, size_t size) {
     return ~crc;
 }
 
-static void magnetar_put32(char *to, uint32_t number) {
+static inline void magnetar_put32(char *to, uint32_t number) {
     for (int i = 0; i < 4; i++)
         to[i] = (char)(number >> (24 - 8 * i));
 }
 
-static void magnetar_put64(char *to, uint64_t number) {
+static inline void magnetar_put64(char *to, uint64_t number) {
     for (int i = 0; i < 8; i++)
         to[i] = (char)(number >> (56 - 8 * i));
 }
 
-static uint32_t magnetar_get32(const char *from) {
+static inline uint32_t magnetar_get32(const char *from) {
     const uint8_t *data = (const uint8_t *)from;
     return (uint32_t)data[0] << 24 | (uint32_t)data[1] << 16 | (uint32_t)data[2] << 8 | data[3];
 }
 
-static uint64_t magnetar_get64(const char *from) {
+static inline uint64_t magnetar_get64(const char *from) {
     return (uint64_t)magnetar_get32(from) << 32 | magnetar_get32(from + 4);
 }
 
 /* A variable-length number; returns how many bytes it took. */
-static int magnetar_put_varint(char *to, uint64_t number) {
+static inline int magnetar_put_varint(char *to, uint64_t number) {
     int size = 0;
     while (number >= 0x80) {
         to[size++] = (char)(number | 0x80);

@@ -22,8 +22,8 @@ class BookieSettings:
     journal_sync: bool = True
     journal_file_bytes_max: int = 2048 * MEBIBYTE
     journal_preallocate_bytes: int = 16 * MEBIBYTE
-    # A file of this size is written ahead of use, and the journal goes on in it: to sync what overwrites is cheaper than
-    # to sync what allocates. 0: none.
+    # A file of this size is written ahead of use, and the journal goes on in it: to sync what overwrites is cheaper
+    # than to sync what allocates. 0: none.
     journal_spare_bytes: int = 64 * MEBIBYTE
     # How fast it is written, at most; while the journal itself writes faster, not at all.
     journal_spare_bytes_per_second_max: int = 16 * MEBIBYTE
@@ -54,7 +54,7 @@ class BookieSettings:
 
     entry_log_bytes_max: int = 1024 * MEBIBYTE
     entry_log_write_bytes: int = MEBIBYTE
-    # A flush is synced whenever so much is written: a sync of the journal waits for this much at most, not for all of it.
+    # A flush is synced whenever so much is written: a sync of the journal waits for this much at most, not for all.
     entry_log_unsynced_bytes_max: int = 2 * MEBIBYTE
     open_entry_logs_max: int = 64
 
