@@ -166,6 +166,8 @@ class World:
     def _dispose(self) -> None:
         """Only now may what dead processes left behind be unwound."""
         unwound: set[asyncio.Task[Any]] = set()
+        # Whoever makes a future in its last steps would otherwise make a loop for it that nobody closes.
+        asyncio.set_event_loop(self.loop)
         # What is unwound may start tasks in its last steps; they never ran, and are unwound too.
         while left := asyncio.all_tasks(self.loop) - unwound:
             unwound |= left
@@ -180,6 +182,7 @@ class World:
                             coroutine.close()
         for process in self._processes:
             process.buried.clear()
+        asyncio.set_event_loop(None)
         self.loop.close()
 
 
