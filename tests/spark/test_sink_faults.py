@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -116,17 +117,23 @@ def test_a_replay_is_exact_when_the_broker_forgot_its_producers(
 
 
 class Cuts:
-    """Every n-th chunk of bytes that comes from a broker is the last one of its connection."""
+    """Every n-th chunk of bytes that comes from a broker is the last one of its connection, more or less.
+
+    Not exactly: whoever needs as many chunks as lie between two cuts would be cut at the same place for ever.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, every: int) -> None:
         self.count = 0
-        self.chunks = 0
+        random = Random(every)
+        left = every
         received = Connection.data_received
 
         def cutting(connection: Connection, data: bytes) -> None:
+            nonlocal left
             if connection.is_open:
-                self.chunks += 1
-                if self.chunks % every == 0:
+                left -= 1
+                if left <= 0:
+                    left = random.randint(every // 2, 2 * every)
                     self.count += 1
                     connection.abandon(ConnectionLost("cut by the test"))
                     return
