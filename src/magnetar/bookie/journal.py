@@ -71,8 +71,8 @@ class Journal:
     __slots__ = (
         "_answers_per_turn_max", "_base", "_batch", "_batch_bytes", "_batch_records", "_bookie",
         "_counts", "_disk", "_failure", "_file_bytes_max", "_file_id",
-        "_file_position", "_groups", "_is_full", "_log", "_loop", "_offset", "_on_failed", "_on_pressure",
-        "_own", "_piece_records_max", "_prepared_bytes", "_queue_bytes_max", "_runs", "_seal_delay_s",
+        "_file_position", "_groups", "_is_full", "_is_prepared", "_log", "_loop", "_offset", "_on_failed",
+        "_on_pressure", "_own", "_piece_records_max", "_queue_bytes_max", "_runs", "_seal_delay_s",
         "_seal_timer", "_sealed_at", "_seed", "_spare", "_spare_wanted_at", "_told", "_untold", "_waiters",
         "after_sync", "directory", "synced", "syncs",
     )  # fmt: skip
@@ -91,7 +91,6 @@ class Journal:
         self._told = LogStats(0, 0, 0.0)
         # Records that one piece may hold; a group of a counted size is one piece.
         self._piece_records_max = settings.journal_group_entries_max or _PIECE_BYTES
-        self._file_bytes_max = settings.journal_file_bytes_max
         self._queue_bytes_max = settings.journal_queue_bytes_max
         self._is_full = False
         self._seal_delay_s = settings.journal_seal_delay_ms / 1000
@@ -108,6 +107,8 @@ class Journal:
         self.syncs = 0
         # Called once each, on the loop, after those whose entries the next sync covers are answered.
         self.after_sync: list[Callable[[], None]] = []
+        # Where there are spares every file is as large as one, so that it can be the next.
+        self._file_bytes_max = self._spare.bytes or settings.journal_file_bytes_max
         self._begin_file(first, is_prepared=False)
         self._batch: list[bytes] = []
         self._batch_bytes = 0
@@ -264,6 +265,11 @@ class Journal:
         for found in removed:
             if not await self._spare.offer(self._path(found)):
                 await self._disk.remove(self._path(found))
+        # A backup serves no restart, a spare every sync.
+        for found in old[len(removed) :]:
+            if await self._spare.offer(self._path(found)):
+                removed.append(found)
+                break
         return removed
 
     async def close(self) -> None:
@@ -285,12 +291,9 @@ class Journal:
         return f"{self.directory}/{file_name(file_id)}"
 
     def _begin_file(self, header: FileHeader, *, is_prepared: bool) -> None:
-        spare_bytes = self._spare.bytes
-        # How much of it lies on blocks that are written already; behind them the next spare is better.
-        self._prepared_bytes = spare_bytes if is_prepared else 0
+        self._is_prepared = is_prepared
         # Whoever writes little needs none.
-        share = 2 if is_prepared else _UNPREPARED_SHARE
-        self._spare_wanted_at = spare_bytes // share if spare_bytes else self._file_bytes_max
+        self._spare_wanted_at = self._file_bytes_max // (2 if is_prepared else _UNPREPARED_SHARE)
         self._file_id = header.file_id
         self._file_position = header.first_position
         self._seed = checksum_seed(header.file_id)
@@ -327,14 +330,18 @@ class Journal:
         own = self._own
         own.records_queued += records
         own.queue_peak.note(own.records_queued)
-        if self._offset >= self._file_bytes_max or (self._spare.is_ready and self._offset >= self._prepared_bytes):
+        if self._offset >= self._file_bytes_max or self._is_better_left():
             self._roll()
         elif self._offset >= self._spare_wanted_at:
-            self._spare_wanted_at += self._spare.bytes
+            self._spare_wanted_at = self._file_bytes_max
             self._spare.prepare()
         if not self._is_full and self._log.queued_bytes() > self._queue_bytes_max:
             self._is_full = True
             self._on_pressure(True)
+
+    def _is_better_left(self) -> bool:
+        """A file on blocks that nobody wrote before, once there is a spare; unless it is soon one itself."""
+        return not self._is_prepared and self._spare.is_ready and self._offset < self._file_bytes_max // 2
 
     def _roll(self) -> None:
         assert self._log is not None

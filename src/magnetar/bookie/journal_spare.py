@@ -29,10 +29,11 @@ class JournalSpare:
     """Invariant: no name is used twice in a life, so a file that was taken is never met again."""
 
     __slots__ = (
-        "_busy",
         "_bytes_per_second_max",
         "_directory",
         "_disk",
+        "_is_filling",
+        "_is_renaming",
         "_made",
         "_path",
         "_position",
@@ -53,7 +54,8 @@ class JournalSpare:
         self._position = position
         self._tasks = Tasks(f"spare of {directory}", on_crash)
         self._made = 0
-        self._busy = False
+        self._is_filling = False
+        self._is_renaming = False
         self._path: str | None = None
 
     @property
@@ -67,15 +69,15 @@ class JournalSpare:
 
     def prepare(self) -> None:
         """See to it that there is a spare before long."""
-        if self.bytes and not self._busy and self._path is None and not self._tasks.is_closed:
-            self._busy = True
+        if self.bytes and not self._is_filling and self._path is None and not self._tasks.is_closed:
+            self._is_filling = True
             self._tasks.start(self._fill(), "filling")
 
     async def offer(self, path: str) -> bool:
         """Make this file the spare, if one is wanted and it is large enough. False: it is still the caller's."""
-        if not self.bytes or self._busy or self._path is not None or self._tasks.is_closed:
+        if not self.bytes or self._is_renaming or self._path is not None or self._tasks.is_closed:
             return False
-        self._busy = True
+        self._is_renaming = True
         try:
             if await self._disk.file_size(path) < self.bytes or not await self._has_room():
                 return False
@@ -84,7 +86,7 @@ class JournalSpare:
             self._path = spare
             return True
         finally:
-            self._busy = False
+            self._is_renaming = False
 
     async def clear(self) -> None:
         """Remove what an earlier life has left."""
@@ -108,21 +110,31 @@ class JournalSpare:
     async def _fill(self) -> None:
         path = self._next_path()
         try:
-            if await self._has_room():
-                await self._write_zeros(path)
+            if not await self._has_room():
+                return
+            await self._write_zeros(path)
+            if self._is_wanted():
                 self._path = path
+            else:
+                await self._disk.remove(path)
         except OSError as error:
             _log.warning("%s was not made, and the journal does without: %s", path, error)
             with suppress(OSError):
                 await self._disk.remove(path)
         finally:
-            self._busy = False
+            self._is_filling = False
+
+    def _is_wanted(self) -> bool:
+        """An old journal may have become the spare while zeros were written: under a load that leaves them no time."""
+        return self._path is None and not self._is_renaming
 
     async def _write_zeros(self, path: str) -> None:
         zeros = bytes(min(_PIECE_BYTES, self.bytes))
         file = await self._disk.open(path, create=True, truncate=True)
         try:
             for offset in range(0, self.bytes, len(zeros)):
+                if not self._is_wanted():
+                    break
                 await file.write(offset, (zeros[: self.bytes - offset],))
                 # Piece by piece: a sync of the journal may wait for one of them, never for all.
                 await file.sync()
@@ -133,7 +145,7 @@ class JournalSpare:
     async def _pause(self, written: int) -> None:
         """As long as the rate asks for, and until the journal writes no faster than that: it would not wait for us."""
         is_busy = True
-        while is_busy:
+        while is_busy and self._is_wanted():
             before = self._position()
             await asyncio.sleep(written / self._bytes_per_second_max)
             is_busy = self._position() - before > written

@@ -183,7 +183,7 @@ def test_a_disk_that_refuses_leaves_the_journal_without_a_spare(caplog: pytest.L
             written = await until_file(journal, 2)
             await write(journal, range(written, written + 1))
             assert refused
-            assert await disk.file_size(f"{DIRECTORY}/1.txn") >= SETTINGS.journal_file_bytes_max
+            assert await disk.file_size(f"{DIRECTORY}/1.txn") >= SPARE_BYTES
             assert "2.txn" in await disk.list(DIRECTORY)
 
     run(scenario())
@@ -206,6 +206,36 @@ def test_a_journal_goes_on_in_its_spare_before_its_file_is_full() -> None:
         assert [record.payload for record in await replayed(disk)] == [
             packed(1, i, bytes(200)) for i in range(written + 3)
         ]
+
+    run(scenario())
+
+
+@pytest.mark.feature("F-BKS-04")
+def test_under_a_load_that_leaves_no_time_for_zeros_old_journals_are_the_spares() -> None:
+    async def scenario() -> None:
+        disk = await in_directory()
+        zeroed: list[DiskCall] = []
+
+        def see(call: DiskCall) -> None:
+            if call.call is Call.WRITE and call.path.endswith(".spare"):
+                zeroed.append(call)
+
+        disk.kernel.faults.on_call = see
+        # A byte a second, and only while the journal is at rest.
+        async with journal_on(disk, replace(SETTINGS, journal_spare_bytes_per_second_max=1)) as journal:
+            written = await until_file(journal, 2)
+            assert journal.place().position >= SPARE_BYTES, "the first file was left for a spare"
+            assert await journal.reclaim(2, backups_max=5) == [1]
+            assert "1.txn" not in await disk.list(DIRECTORY)
+            begun = len(zeroed)
+            while journal.place().file_id < 3:
+                await write(journal, range(written, written + 1))
+                written += 1
+            await write(journal, range(written, written + 1))
+            assert await disk.file_size(f"{DIRECTORY}/3.txn") >= SPARE_BYTES, "the third is the first again"
+            assert len(zeroed) == begun, "nobody writes zeros any more"
+        found = [record.payload for record in await replayed(disk)]
+        assert found[-1] == packed(1, written, bytes(200))
 
     run(scenario())
 
