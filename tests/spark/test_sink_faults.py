@@ -12,11 +12,14 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from magnetar.blocking import Client
 from magnetar.client.connection import Connection
+from magnetar.client.partition_producer import PartitionProducer
 from magnetar.errors import ConnectionLost, MagnetarError
 from magnetar.spark import publisher, sink_log
 from magnetar.spark.committer import SinkTopics
+from magnetar.spark.offsets import BEFORE_ALL
 from magnetar.spark.stream_writer import PulsarStreamWriter
 from magnetar.spark.writer import Staged, committer_of, staged_in
+from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.processes import StandaloneProcess
 from tests.spark.in_process import Stream
 from tests.spark.test_sink_crashes import POINTS, Crash, published, run_batch, stage, writer
@@ -144,13 +147,14 @@ class Cuts:
 
 def insisting(run: Callable[[], object]) -> None:
     """As Spark and whoever restarts a query do: again, until it goes through."""
+    errors: Counter[str] = Counter()
     for _ in range(40):
         try:
             run()
             return
-        except (MagnetarError, TimeoutError):
-            continue
-    raise AssertionError("it never went through")
+        except (MagnetarError, TimeoutError) as error:
+            errors[repr(error)] += 1
+    raise AssertionError(f"it never went through: {errors}")
 
 
 @pytest.mark.feature("F-SPK-02", "F-SPK-06")
@@ -180,3 +184,31 @@ def test_connections_cut_again_and_again_cost_no_row(
     assert cuts.count > 3
     assert read == list(range(1_000))
     assert published(standalone, f"{topic}-out") == rows_of(3)
+
+
+@pytest.mark.feature("F-SPK-06")
+def test_batches_whose_receipts_were_lost_are_found_where_they_were_staged(
+    standalone: StandaloneProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are sent again, and a broker that deduplicates says only that it has them, not where."""
+    run_batch(standalone, topic, 0, seed=1)
+    sink = writer(standalone, topic)
+    lost: set[PartitionProducer] = set()
+    heard = PartitionProducer.on_receipt
+
+    def losing(producer: PartitionProducer, receipt: pb.CommandSendReceipt) -> None:
+        if producer in lost:
+            heard(producer, receipt)
+            return
+        lost.add(producer)
+        connection = producer._link.connection
+        assert connection is not None
+        connection.abandon(ConnectionLost("cut by the test"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionProducer, "on_receipt", losing)
+        staged = stage(sink, 1, seed=2)
+    assert lost
+    assert BEFORE_ALL not in {attempt.last for attempt in staged_in(staged)}
+    sink.commit(staged, 1)
+    assert published(standalone, topic) == rows_of(2)

@@ -121,11 +121,15 @@ class StagingAttempt:
         self._last = receipt
 
     async def finish(self) -> StagedAttempt:
-        """Everything is durable in the staging topic."""
+        """Everything is durable in the staging topic, in the range that is returned, which may be wider than needed."""
         first = last = BEFORE_ALL
         if self._producer is not None and self._first is not None and self._last is not None:
             await self._producer.flush()
             first, last = _entry(await self._first), _entry(await self._last)
+            if last == BEFORE_ALL:
+                # It came a second time over a new connection, and the broker says of such only that it has it.
+                end, _ = await _ends(self._here.client, self._staging_topic, self._subscription)
+                last = _entry(end)
         await self.close()
         return StagedAttempt(self._name, first, last, dict(self._counts), self._checksum)
 
@@ -182,6 +186,12 @@ async def hold(client: Client, topic: str, subscription: str) -> Position:
 
     Returns how far it is acknowledged.
     """
+    _, reached = await _ends(client, topic, subscription)
+    return EARLIEST if reached is None else reached
+
+
+async def _ends(client: Client, topic: str, subscription: str) -> tuple[MessageId, Position | None]:
+    """The last message of a topic, and how far a subscription is acknowledged."""
     consumer = await client.subscribe(
         topic,
         subscription,
@@ -190,8 +200,7 @@ async def hold(client: Client, topic: str, subscription: str) -> Position:
         receiver_queue_size=0,
     )
     try:
-        _, reached = await client.core.retried(consumer.partitions[0].last_message_id)
-        return EARLIEST if reached is None else reached
+        return await client.core.retried(consumer.partitions[0].last_message_id)
     finally:
         await consumer.close()
 
