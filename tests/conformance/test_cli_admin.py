@@ -24,7 +24,7 @@ SETTINGS = {
     "forceDeleteNamespaceAllowed": "true",
     "forceDeleteTenantAllowed": "true",
 }
-# Typed last, on its own: it ends the broker.
+# Typed on its own: it ends the broker.
 APART = {"brokers shutdown"}
 
 
@@ -88,6 +88,16 @@ def test_every_verb_does_what_it_says(
         if words.split()[1].startswith(READING) and code == 0:
             wrong += not_json(words, run_admin([*words.split(" "), "--json"]), capsys.readouterr().out)
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_broker_is_asked_to_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StandaloneProcess(tmp_path / "going") as going:
+        monkeypatch.setenv("MAGNETAR_ADMIN_URL", going.web_url)
+        assert run_admin(["brokers", "shutdown"]) == 0
+        assert capsys.readouterr().err == ""
+        assert going.wait() == 0
 
 
 def test_force_deletes_what_is_in_use(
