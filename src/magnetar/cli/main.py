@@ -40,34 +40,13 @@ def common(
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["standalone"].help)
-def standalone(context: typer.Context) -> None:
-    raise typer.Exit(run_role("standalone", context.args))
+def _serve(context: typer.Context) -> None:
+    """One of the servers: they read their flags themselves."""
+    raise typer.Exit(run_role(context.info_name or "", context.args))
 
 
-@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["broker"].help)
-def broker(context: typer.Context) -> None:
-    raise typer.Exit(run_role("broker", context.args))
-
-
-@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["bookie"].help)
-def bookie(context: typer.Context) -> None:
-    raise typer.Exit(run_role("bookie", context.args))
-
-
-@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["autorecovery"].help)
-def autorecovery(context: typer.Context) -> None:
-    raise typer.Exit(run_role("autorecovery", context.args))
-
-
-@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["proxy"].help)
-def proxy(context: typer.Context) -> None:
-    raise typer.Exit(run_role("proxy", context.args))
-
-
-@app.command(context_settings=_PASSED_ON, add_help_option=False, help=COMMANDS["websocket"].help)
-def websocket(context: typer.Context) -> None:
-    raise typer.Exit(run_role("websocket", context.args))
+for _name, _command in COMMANDS.items():
+    app.command(_name, context_settings=_PASSED_ON, add_help_option=False, help=_command.help)(_serve)
 
 
 @app.command(
