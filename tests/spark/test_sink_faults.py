@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sink with two drivers at once, without the broker's memory of sequence ids, and over connections that are cut."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -187,6 +186,38 @@ def test_connections_cut_again_and_again_cost_no_row(
     assert published(standalone, f"{topic}-out") == rows_of(3)
 
 
+class LostReceipts:
+    """No receipt comes over a producer's first connection, which is cut when the broker has stored all it was sent."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.first: dict[PartitionProducer, Connection] = {}
+        self._lost: Counter[PartitionProducer] = Counter()
+        self._flushed: set[PartitionProducer] = set()
+        heard, flush = PartitionProducer.on_receipt, PartitionProducer.flush
+
+        def losing(producer: PartitionProducer, receipt: pb.CommandSendReceipt) -> None:
+            connection = producer._link.connection
+            assert connection is not None
+            if self.first.setdefault(producer, connection) is not connection:
+                heard(producer, receipt)
+                return
+            self._lost[producer] += 1
+            self._cut_when_all_is_stored(producer)
+
+        async def flushing(producer: PartitionProducer) -> None:
+            self._flushed.add(producer)
+            self._cut_when_all_is_stored(producer)
+            await flush(producer)
+
+        patch.setattr(PartitionProducer, "on_receipt", losing)
+        patch.setattr(PartitionProducer, "flush", flushing)
+
+    def _cut_when_all_is_stored(self, producer: PartitionProducer) -> None:
+        """Only who flushes has sent everything."""
+        if producer in self._flushed and 0 < self._lost[producer] == producer.describe()["pending"]:
+            self.first[producer].abandon(ConnectionLost("cut by the test"))
+
+
 @pytest.mark.feature("F-SPK-06")
 def test_batches_whose_receipts_were_lost_are_found_where_they_were_staged(
     standalone: StandaloneProcess, topic: str, monkeypatch: pytest.MonkeyPatch
@@ -194,25 +225,10 @@ def test_batches_whose_receipts_were_lost_are_found_where_they_were_staged(
     """They are sent again, and a broker that deduplicates says only that it has them, not where."""
     run_batch(standalone, topic, 0, seed=1)
     sink = writer(standalone, topic)
-    first: dict[PartitionProducer, Connection] = {}
-    heard = PartitionProducer.on_receipt
-
-    def losing(producer: PartitionProducer, receipt: pb.CommandSendReceipt) -> None:
-        """No receipt comes over the first connection, which is cut when everything is stored."""
-        connection = producer._link.connection
-        assert connection is not None
-        if producer not in first:
-            first[producer] = connection
-            # Long enough for all of the attempt, which is a few batches.
-            cut = partial(connection.abandon, ConnectionLost("cut by the test"))
-            asyncio.get_running_loop().call_later(0.5, cut)
-        elif first[producer] is not connection:
-            heard(producer, receipt)
-
     with monkeypatch.context() as patch:
-        patch.setattr(PartitionProducer, "on_receipt", losing)
+        lost = LostReceipts(patch)
         staged = stage(sink, 1, seed=2)
-    assert first
+    assert lost.first
     assert BEFORE_ALL not in {attempt.last for attempt in staged_in(staged)}
     sink.commit(staged, 1)
     assert published(standalone, topic) == rows_of(2)
