@@ -5,7 +5,8 @@ PeerFault: the other side broke the protocol; answer once, then close.
 Refused: an expected no; the caller learns why and whether trying again can help.
 Damaged: bytes on disk or on the wire are not what was written; stop using them, repair from a replica.
 
-A bug is an assertion, not a family. `wire/error_codes.py` alone turns a class into protocol codes and HTTP status.
+A bug is an assertion, not a family: met in a client's command it costs that client its connection; InvariantBroken is
+the one that ends a role. `wire/error_codes.py` alone turns a class into protocol codes and HTTP status.
 Decides.
 """
 
@@ -26,6 +27,12 @@ class Refused(MagnetarError):
 
 class Damaged(MagnetarError):
     """Stored bytes are not what was written."""
+
+
+class InvariantBroken(AssertionError):
+    """What storage or ownership stands on is not so any more: nobody can say what is true, so the role ends, and its
+    next start reads what is stored.
+    """
 
 
 # --- start and settings ---------------------------------------------------------------------
@@ -223,6 +230,17 @@ class ServiceNotReady(Refused):
     """The broker is starting, draining, or not the owner: look the topic up again."""
 
     retryable = True
+
+
+class BundleBusy(Refused):
+    """Another order about this bundle is being carried out; the text says which."""
+
+    retryable = True
+
+    def __init__(self, text: str, action: str) -> None:
+        super().__init__(text)
+        # What is being done with it.
+        self.action = action
 
 
 class TopicNotFound(Refused):

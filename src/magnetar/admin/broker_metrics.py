@@ -47,6 +47,7 @@ def _connections(parts: AdminParts, label: str) -> Iterator[str]:
         ("pulsar_connection_create_success_count", "counter", broker.connections_opened - broker.connections_refused),
         ("pulsar_connection_create_fail_count", "counter", broker.connections_refused),
         ("pulsar_connection_closed_total_count", "counter", broker.connections_opened - active),
+        ("magnetar_sessions_failed_total", "counter", broker.sessions_failed),
     ):
         yield from head(name, kind)
         yield f"{name}{{{broker_label}}} {value}"

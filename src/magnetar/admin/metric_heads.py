@@ -17,6 +17,7 @@ _MEANINGS: Final = {
     "magnetar_txn_oldest_seconds": "Age of the oldest transaction that is not ended.",
     "magnetar_oldest_unacked_age_seconds": "Age of the oldest message that a subscription has not acknowledged.",
     "magnetar_subscription_oldest_unacked_age_seconds": "Age of the oldest message not acknowledged, by subscription.",
+    "magnetar_sessions_failed_total": "Connections closed because a command met a bug; the log has its traceback.",
     "magnetar_publish_latency_seconds": "Time from a message's arrival until it is stored, over all topics.",
 }
 

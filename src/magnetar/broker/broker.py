@@ -11,6 +11,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker.as_client import AsClient
@@ -42,7 +43,7 @@ from magnetar.broker.topics import Topics
 from magnetar.broker.transactions.transactions import Transactions
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.security import SecuritySettings
-from magnetar.errors import MagnetarError
+from magnetar.errors import InvariantBroken, MagnetarError
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import TopicName
@@ -111,6 +112,7 @@ class Broker:
         self.lookups = LookupCounts(Timed(asyncio.get_running_loop().time))
         self.connections_opened = 0
         self.connections_refused = 0
+        self.sessions_failed = 0
         self.publish_budget = PublishBudget(settings.process_publish_bytes_max)
         self._connections: dict[Connection, Tasks] = {}
         self._of_address: Counter[str] = Counter()
@@ -282,10 +284,23 @@ class Broker:
             _log.warning("refusing %s: %d connections are open from there already", connection.peer, of_address)
             self.connections_refused += 1
             connection.close()
-        tasks = Tasks(f"session {connection.peer}", self._on_crash, tasks_max=self.settings.session_requests_max)
+        fail = partial(self._on_session_failed, connection)
+        tasks = Tasks(f"session {connection.peer}", fail, tasks_max=self.settings.session_requests_max)
         self._connections[connection] = tasks
         self._of_address[address] += 1
-        return Session(self, connection, tasks, SERVED, on_sends)
+        return Session(self, connection, tasks, SERVED, on_sends, fail)
+
+    def _on_session_failed(self, connection: Connection, name: str, error: BaseException) -> None:
+        """A command met what nobody expected: its client loses the connection, others nothing. Only what storage or
+        ownership stands on takes the broker with it.
+        """
+        if isinstance(error, InvariantBroken):
+            self._on_crash(name, error)
+            return
+        self.sessions_failed += 1
+        message = f"closing the connection of {connection.peer}: {name} failed: {type(error).__name__}: {error}"
+        asyncio.get_running_loop().call_exception_handler({"message": message})
+        connection.abort()
 
     def _on_connection_closed(self, connection: Connection) -> None:
         tasks = self._connections.pop(connection, None)

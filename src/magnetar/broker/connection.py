@@ -83,6 +83,10 @@ class Connection(asyncio.Protocol):
                 raise self._cutter.fault
         except PeerFault as error:
             self.close_for(error)
+        except Exception as error:
+            _log.exception("a command of %s failed", self.peer)
+            self._session.fail("a command", error)
+            return
         if self._out:
             self._flush()
 

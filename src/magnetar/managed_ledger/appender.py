@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from magnetar.errors import LedgerFenced, MagnetarError, OwnerClosed, TooManyRequests
+from magnetar.errors import InvariantBroken, LedgerFenced, MagnetarError, OwnerClosed, TooManyRequests
 from magnetar.ids import EARLIEST, Position
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.managed_ledger.cursors import Cursors
@@ -92,18 +92,24 @@ class Appender:
         """Take one entry; its outcome comes to the listener. Raises, and has then taken nothing, when it cannot:
 
         TooManyRequests when too much waits for a ledger, TopicTerminated, LedgerFenced, or why it is over.
+        InvariantBroken after anything else: nobody knows then which answer belongs to which entry.
         """
         writer = self._writer
-        if writer is None:
-            self._enqueue(parts)
-        else:
-            try:
-                self._keep(writer.append(parts))
-            except MagnetarError:
+        try:
+            if writer is None:
                 self._enqueue(parts)
             else:
-                if writer.last_add_pushed >= self._full_at:
-                    self._on_full()
+                try:
+                    self._keep(writer.append(parts))
+                except MagnetarError:
+                    self._enqueue(parts)
+                else:
+                    if writer.last_add_pushed >= self._full_at:
+                        self._on_full()
+        except MagnetarError:
+            raise
+        except Exception as error:
+            raise InvariantBroken(f"{self._log.name}: an append ended half-way: {error!r}") from error
         self.messages_appended += messages
 
     def append_run(self, entries: Sequence[Sequence[Buffer]], messages: int) -> bool:
@@ -116,6 +122,8 @@ class Appender:
             packed = writer.append_run(entries)
         except MagnetarError:
             return False
+        except Exception as error:
+            raise InvariantBroken(f"{self._log.name}: a run of appends ended half-way: {error!r}") from error
         current.tail.entries += packed
         self.messages_appended += messages
         return True

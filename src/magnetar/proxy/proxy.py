@@ -51,7 +51,6 @@ class Proxy:
         self.settings = settings
         self.brokers = brokers
         self.clock = clock
-        self.on_crash = on_crash
         self.keep_alive_s = door.keep_alive_interval_s
         self.message_bytes_max = door.message_bytes_max
         self.tls = open_tls(security)

@@ -45,7 +45,7 @@ class ProxySession(asyncio.Protocol):
         self.peer = "?"
         self.address = ""
         self._loop = asyncio.get_running_loop()
-        self._tasks = Tasks("proxy session", proxy.on_crash, tasks_max=REQUESTS_MAX)
+        self._tasks = Tasks("proxy session", self._on_crash, tasks_max=REQUESTS_MAX)
         self._transport: asyncio.Transport | None = None
         self._haproxy: HaproxyHeader | None = None
         self._first = FirstFrame(proxy.settings.handshake_bytes_max)
@@ -142,6 +142,11 @@ class ProxySession(asyncio.Protocol):
         if self._transport is not None and self._pipe is None:
             code = codes_of(error).server_error
             self._transport.write(commands.error(commands.REQUEST_ID_NONE, code, str(error)))
+        self.end()
+
+    def _on_crash(self, name: str, error: BaseException) -> None:
+        """What nobody expected ends this client, and no other."""
+        _log.error("closing the connection of %s: %s failed", self.peer, name)
         self.end()
 
     def _on_connect(self, command: pb.BaseCommand) -> None:

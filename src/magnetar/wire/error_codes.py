@@ -61,6 +61,7 @@ _TABLE: Final[dict[type[errors.MagnetarError], Codes]] = {
     errors.DiskFull: Codes(api.PersistenceError, 507, ReturnCode.IO_ERROR),
     # broker
     errors.ServiceNotReady: Codes(api.ServiceNotReady, 503, ReturnCode.IO_ERROR),
+    errors.BundleBusy: Codes(api.ServiceNotReady, 409, ReturnCode.IO_ERROR),
     errors.TopicNotFound: Codes(api.TopicNotFound, 404, ReturnCode.IO_ERROR),
     errors.SubscriptionNotFound: Codes(api.SubscriptionNotFound, 404, ReturnCode.IO_ERROR),
     errors.ConsumerNotFound: Codes(api.ConsumerNotFound, 404, ReturnCode.IO_ERROR),

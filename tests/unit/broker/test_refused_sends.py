@@ -54,7 +54,8 @@ async def connected(topic: Topic) -> tuple[Session, Wire]:
         settings=BrokerSettings(), ownership=SimpleNamespace(moved_to=lambda name: None), topics=None
     )
     wire = Wire()
-    session = Session(cast("Any", broker), cast("Any", wire), Tasks("session", lambda *_: None), {}, on_sends)
+    tasks = Tasks("session", lambda *_: None)
+    session = Session(cast("Any", broker), cast("Any", wire), tasks, {}, on_sends, lambda *_: None)
     session.is_connected = True
     producer = Producer(session, _PRODUCER_ID, "p", name_generated=False, epoch=0)
     await topic.add_producer(producer)

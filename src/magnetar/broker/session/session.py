@@ -4,7 +4,7 @@
 Owns the producers and consumers that this client opened, by their ids, and the table of commands. Hot commands
 (SEND, ACK, FLOW, PING, PONG) run at once; the others run as tasks of the session, each answered exactly once,
 bounded in number. An expected no becomes the error answer that the client can read; a broken protocol closes the
-connection.
+connection; so does a bug that a command meets, and nobody else's.
 Carries.
 """
 
@@ -93,9 +93,12 @@ class Session:
         tasks: Tasks,
         table: Mapping[int, Serving],
         on_sends: Callable[["Session", list[Frame], int], int],
+        fail: Callable[[str, BaseException], None],
     ) -> None:
         self.broker = broker
         self.connection = connection
+        # Whom to tell of what a command met that nobody expected.
+        self.fail = fail
         self.producers: dict[int, OpenProducer] = {}
         self.opening_producers: dict[int, OpeningProducer] = {}
         self.closed_producers = ClosedProducers(
