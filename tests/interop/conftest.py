@@ -8,6 +8,9 @@ import pytest
 
 from tests.contracts.zookeeper_server import zookeeper_with_long_sessions
 from tests.interop.apache import distribution
+from tests.spark_extra import ignored_without_pyspark
+
+collect_ignore_glob = ignored_without_pyspark("tests/interop/test_spark_on_apache.py", "test_spark_*.py")
 
 # Against a test that hangs: each starts several of Apache's programs, one after another.
 _LIMIT_S = 3_600
