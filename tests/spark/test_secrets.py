@@ -14,6 +14,8 @@ from tests.conformance.guarded import GuardedStandalone, token
 from tests.spark.test_batch_source import publish
 
 TOPIC = "persistent://public/default/guarded"
+# The UI shows the first twenty unless it is asked for more.
+QUERIES_MAX = 100_000
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,11 @@ def ui_text(spark: SparkSession) -> str:
     """What the UI knows of the application: its settings, and all its queries with their plans."""
     with httpx.Client(base_url=f"{spark.sparkContext.uiWebUrl}/api/v1/applications", timeout=60) as ui:
         name = ui.get("").raise_for_status().json()[0]["id"]
-        pages = [f"{name}/environment", f"{name}/sql?details=true&planDescription=true", f"{name}/jobs"]
+        pages = [
+            f"{name}/environment",
+            f"{name}/sql?details=true&planDescription=true&length={QUERIES_MAX}",
+            f"{name}/jobs",
+        ]
         return "".join(ui.get(page).raise_for_status().text for page in pages)
 
 

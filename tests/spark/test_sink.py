@@ -2,9 +2,11 @@
 """DataFrames written to topics: everything once, however often Spark runs a batch."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
@@ -68,10 +70,40 @@ def test_a_task_that_fails_and_is_tried_again_leaves_nothing_twice(
     assert values(spark, standalone, topic) == Counter(str(number).encode() for number in range(1_000))
 
 
+class Ui:
+    """What Spark's UI shows of the queries that came after it was made."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        apps = f"{spark.sparkContext.uiWebUrl}/api/v1/applications"
+        self._queries_url = f"{apps}/{self._asked(apps)[0]['id']}/sql?length=100000"
+        self._before = len(self._asked(f"{self._queries_url}&details=false"))
+
+    def _asked(self, url: str) -> list[Any]:
+        found: list[Any] = httpx.get(url, timeout=100).raise_for_status().json()
+        return found
+
+    def written(self) -> list[tuple[int, str]]:
+        """Of each write that is done: its rows, and the bytes that went to the sink."""
+        found = []
+        for query in self._asked(f"{self._queries_url}&planDescription=false&offset={self._before}"):
+            for node in query["nodes"]:
+                shown = {one["name"]: one["value"] for one in node["metrics"]}
+                if node["nodeName"] == "WriteToDataSourceV2" and "number of output rows" in shown:
+                    rows = int(shown["number of output rows"].replace(",", ""))
+                    found.append((rows, shown["data sent to Python workers"]))
+        return found
+
+
 @pytest.mark.feature("F-SPK-06", "F-SPK-02")
 def test_a_stream_from_topic_to_topic_is_exact_over_replays(
-    spark: SparkSession, standalone: StandaloneProcess, client: Client, topic: str, checkpoint: str
+    spark: SparkSession,
+    standalone: StandaloneProcess,
+    client: Client,
+    topic: str,
+    checkpoint: str,
+    eventually: Callable[..., bool],
 ) -> None:
+    ui = Ui(spark)
     publish(client, topic, 900)
     frame = stream(spark, standalone, topic, maxMessagesPerTrigger=500).repartition(2).select("value")
 
@@ -82,6 +114,9 @@ def test_a_stream_from_topic_to_topic_is_exact_over_replays(
         return [progress["sink"]["numOutputRows"] for progress in run_to_end(writer).recentProgress]
 
     assert run() == [500, 400]
+    # The UI hears of a batch a moment after it is done.
+    eventually(lambda: sorted(rows for rows, _ in ui.written()) == [400, 500])
+    assert not [size for _, size in ui.written() if size.startswith("0")]
     assert values(spark, standalone, f"{topic}-out") == Counter(str(number).encode() for number in range(900))
     # A driver that dies between the sink's commit and Spark's own runs the batch again.
     commits = Path(checkpoint) / "commits"

@@ -149,27 +149,37 @@ def served_topic(client: Client, admin: httpx.Client, request: pytest.FixtureReq
     return topic
 
 
-def check_served(told: dict[str, Any], topic: str) -> None:
+def queries(ui: str) -> dict[int, str]:
+    """How each of a session's queries ended, as the UI lists them: the first twenty, unless it is asked for more."""
+    (app, *_) = httpx.get(f"{ui}/api/v1/applications", timeout=60).json()
+    listed = httpx.get(f"{ui}/api/v1/applications/{app['id']}/sql?details=false&length=100000", timeout=60).json()
+    return {one["id"]: one["status"] for one in listed}
+
+
+def check_served(told: dict[str, Any], topic: str, eventually: Callable[..., bool]) -> None:
     """By a client of Spark Connect, and by whoever looks at the UI."""
+    assert told["ui"].startswith(("http://127.0.0.1:", "http://localhost:"))
     view = topic.removeprefix("persistent://")
     assert view in told["tables"]
+    before = queries(told["ui"])
     rows = ask_connect(told["connect"], f"select count(*) as n from global_temp.`{view}` where __partition__ = 0")
     assert rows == [{"n": 25}]
-    listed = httpx.get(f"{told['ui']}/api/v1/applications", timeout=30).json()
-    queries = httpx.get(f"{told['ui']}/api/v1/applications/{listed[0]['id']}/sql", timeout=30).json()
-    assert any(one["status"] == "COMPLETED" for one in queries)
-    assert told["ui"].startswith(("http://127.0.0.1:", "http://localhost:"))
+    eventually(lambda: "COMPLETED" in {how for one, how in queries(told["ui"]).items() if one not in before})
 
 
 @pytest.mark.feature("F-SQL-01", "F-SQL-08")
 def test_others_join_through_spark_connect_and_the_ui_lists_their_query(
-    spark: SparkSession, standalone: StandaloneProcess, served_topic: str, tmp_path: Path
+    spark: SparkSession,
+    standalone: StandaloneProcess,
+    served_topic: str,
+    tmp_path: Path,
+    eventually: Callable[..., bool],
 ) -> None:
     ready = tmp_path / "ready.json"
     given = {"namespace": str(TopicName.parse(served_topic).namespace), "ready_file": str(ready)}
     served = ServedTopics(spark, {"service.url": standalone.service_url})
     _offer(served, given, spark, spark.conf.get("spark.connect.grpc.binding.port") or "")
-    check_served(json.loads(ready.read_text()), served_topic)
+    check_served(json.loads(ready.read_text()), served_topic, eventually)
 
 
 @everywhere
@@ -187,7 +197,7 @@ def test_a_process_serves_others(
     try:
         eventually(lambda: ready.exists() or server.poll() is not None, limit_s=500)
         assert server.poll() is None, (tmp_path / "log").read_text()[-2000:]
-        check_served(json.loads(ready.read_text()), served_topic)
+        check_served(json.loads(ready.read_text()), served_topic, eventually)
     finally:
         server.terminate()
         server.wait(60)
@@ -201,6 +211,110 @@ sinks:
   - {{from: messages, topic: "{topic}-out"}}
 checkpoint: {checkpoint}
 """
+
+
+STEPPED = """
+name: stepped
+variables: {{most: 10}}
+sources:
+  messages: {{topic: "{topic}", startingOffsets: earliest, columns: "value,__index"}}
+steps:
+  - {{name: few, sql: "select value, {column} as number from messages where __index < ${{most}}"}}
+sinks:
+  - {{from: few, topic: "{topic}-out", schemaType: json}}
+checkpoint: {checkpoint}
+"""
+
+
+@pytest.fixture
+def stepped(client: Client, topic: str, tmp_path: Path, checkpoint: str) -> Callable[[str], str]:
+    """The path of a pipeline's file, over a topic of fifty messages, whose step names a column."""
+    publish(client, topic, 50)
+
+    def write(column: str) -> str:
+        file = tmp_path / "stepped.yaml"
+        file.write_text(STEPPED.format(topic=topic, column=column, checkpoint=checkpoint))
+        return str(file)
+
+    return write
+
+
+RIGHT = "stepped is right: a stream of 1 sources, 1 steps, 1 sinks\n"
+
+
+def check_explained(said: str, topic: str) -> None:
+    assert "messages (stream): value binary, __index bigint\n" in said
+    assert "few (stream): value binary, number bigint\n" in said
+    assert f"\nfew → topic {topic}-out (append)\n" in said
+    assert "== Physical Plan ==" in said
+
+
+def check_untouched(admin: httpx.Client, topic: str, checkpoint: str) -> None:
+    """Nothing was read, written or remembered."""
+    assert f"{topic}-out" not in admin.get("/persistent/public/default").json()
+    assert admin.get(f"/{topic.replace('://', '/')}/stats").json()["msgOutCounter"] == 0
+    assert not Path(checkpoint).exists()
+
+
+@pytest.mark.feature("F-SPK-10")
+def test_a_pipeline_is_checked_and_explained_before_it_runs(
+    spark: SparkSession,
+    standalone: StandaloneProcess,
+    admin: httpx.Client,
+    topic: str,
+    stepped: Callable[[str], str],
+    checkpoint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    # The commands find a session that is there, and would end it for all other tests.
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+
+    def magnetar(*words: str) -> tuple[int, str, str]:
+        code = run_pipeline((*words, "--url", standalone.service_url))
+        spark.sparkContext.setLogLevel("ERROR")
+        return code, *capfd.readouterr()
+
+    file = stepped("__index")
+    code, said, _ = magnetar("check", file, "--set", "most=20")
+    assert (code, said) == (0, RIGHT)
+    code, said, _ = magnetar("explain", file, "--set", "most=20")
+    assert code == 0
+    check_explained(said, topic)
+    assert "< 20" in said
+    code, said, errors = magnetar("check", file, "--set", "most")
+    assert (code, said) == (2, "")
+    assert "--set 'most' should be name=value" in errors
+    code, said, errors = magnetar("check", stepped("absent"))
+    assert (code, said) == (1, "")
+    assert (
+        "magnetar: step few: A column, variable, or function parameter with name `absent` cannot be resolved" in errors
+    )
+    check_untouched(admin, topic, checkpoint)
+
+
+@everywhere
+@pytest.mark.timeout(600)
+@pytest.mark.feature("F-SPK-10")
+def test_processes_check_and_explain_a_pipeline(
+    standalone: StandaloneProcess,
+    admin: httpx.Client,
+    topic: str,
+    stepped: Callable[[str], str],
+    tmp_path: Path,
+    checkpoint: str,
+) -> None:
+    def magnetar(verb: str) -> str:
+        command = [sys.executable, "-m", "magnetar.cli.entry", "pipeline", verb, stepped("__index")]
+        command += ["--url", standalone.service_url, "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
+        made = environment(tmp_path)
+        done = subprocess.run(command, env=made, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    assert magnetar("check") == RIGHT
+    check_explained(magnetar("explain"), topic)
+    check_untouched(admin, topic, checkpoint)
 
 
 @pytest.mark.timeout(600)

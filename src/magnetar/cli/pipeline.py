@@ -150,7 +150,8 @@ def _explain(given: dict[str, Any]) -> int:
         for sink in spec.sinks:
             where = sink.options.get("topic") or sink.options.get("dbtable") or sink.address or sink.place.value
             sys.stdout.write(f"\n{sink.source} → {sink.place.value} {where} ({sink.mode})\n")
-            frames.by_name[sink.source].explain()
+            # Spark takes what a statement over a stream gives for a batch, until something is selected from it.
+            frames.by_name[sink.source].select("*").explain()
         return exits.OK
     finally:
         session.stop()
