@@ -19,7 +19,7 @@ from tests.simulation.world.checkers.messages import (
     no_unexplained_copy,
     order,
 )
-from tests.simulation.world.checkers.saved_cursors import SavedAcks, saved_cursors
+from tests.simulation.world.checkers.saved_cursors import SavedAcks, saved_cursors, saved_when_asked
 from tests.simulation.world.checkers.violation import Violation
 from tests.simulation.world.history import History, Operation
 
@@ -180,6 +180,25 @@ def test_saves_that_go_on_from_one_another_pass() -> None:
 )
 def test_saves_that_break_a_promise_are_caught(saves: Saves, promises: list[str]) -> None:
     assert saves.promises() == promises
+
+
+def test_a_save_that_says_more_than_was_asked_for_is_caught() -> None:
+    def judged(*asked: Acked) -> list[str]:
+        history = History()
+        for acked in asked:
+            history.invoke("c", "ack", acked)
+        history.ok(history.invoke("broker", "save", ("t", "s")), SavedAcks((0, 1)))
+        # Too late to be what was saved.
+        history.invoke("c", "ack", Acked("t", "s", (0, 1, -1)))
+        history.ok(history.invoke("reader", "scan", "t"), [((0, number, -1), "") for number in range(3)])
+        return [violation.sentence for violation in saved_when_asked(history)]
+
+    assert judged(Acked("t", "s", (0, 1, -1), cumulative=True)) == []
+    assert judged(Acked("t", "s", (0, 0, -1)), Acked("t", "s", (0, 1, -1))) == []
+    assert judged(Acked("t", "s", (0, 0, -1)), Acked("t", "other", (0, 1, -1))) == [
+        "t/s: (0, 1, -1) was saved as acknowledged before anyone asked for it"
+    ]
+    assert "(0, 0, -1)" in judged()[0]
 
 
 def test_an_unknown_outcome_may_have_happened_or_not() -> None:

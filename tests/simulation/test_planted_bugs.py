@@ -43,6 +43,7 @@ TABLE = {
     "copies-nothing": Planted("storage", 1000, "I11 replicated", {"wiped-disk": 0.6, "kill": 0.3}),
     "broker-ack-before-sync": Planted("broker", 1000, "I1 acked-readable", {"power-loss": 1.0}),
     "mark-delete-off-by-one": Planted("broker", 1000, "I9 cursor"),
+    "cursor-before-data": Planted("broker", 1012, "I9 cursor", {"slow-disk": 3.0}),
     "cursor-not-saved": Planted("broker", 1001, "I9 cursor"),
     "redelivery-lost": Planted("broker", 1000, "I9 cursor"),
     "duplicates-forgotten": Planted("broker", 1004, "I4 no-duplicate", {"kill": 1.5}),

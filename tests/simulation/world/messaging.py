@@ -29,7 +29,7 @@ from tests.simulation.world.checkers.messages import (
     no_unexplained_copy,
     order,
 )
-from tests.simulation.world.checkers.saved_cursors import saved_cursors
+from tests.simulation.world.checkers.saved_cursors import saved_cursors, saved_when_asked
 from tests.simulation.world.checkers.violation import Violation
 from tests.simulation.world.history import Operation
 from tests.simulation.world.node import Node
@@ -121,7 +121,8 @@ class Messaging:
 
     def violations(self) -> list[Violation]:
         history = self.history
-        violations = no_acked_loss(history) + order(history) + no_ghost(history) + saved_cursors(history)
+        violations = no_acked_loss(history) + order(history) + no_ghost(history)
+        violations += saved_cursors(history) + saved_when_asked(history)
         if self.deduplicates:
             violations += no_unexplained_copy(history, deduplicated=True)
         # A copy may wait in a client's queue while the first one is acknowledged: only the drain is proof.

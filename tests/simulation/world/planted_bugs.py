@@ -194,6 +194,21 @@ def _mark_delete_off_by_one() -> AbstractContextManager[Any]:
     return patch.object(Cursor, "_snapshot", one_further)
 
 
+def _cursor_before_data() -> AbstractContextManager[Any]:
+    """A cursor that is level with its log is saved as if what is still on its way to storage were acknowledged too."""
+    snapshot = Cursor._snapshot
+
+    def ahead(self: Cursor) -> tuple[CursorSnapshot, int]:
+        saved, changes = snapshot(self)
+        mark = saved.mark_delete
+        tail = self._log.tails.get(mark.ledger_id)
+        if tail is not None and mark.entry_id == tail.confirmed:
+            mark = Position(mark.ledger_id, tail.base + len(tail.entries) - 1)
+        return saved._replace(mark_delete=mark), changes
+
+    return patch.object(Cursor, "_snapshot", ahead)
+
+
 def _cursor_not_saved() -> AbstractContextManager[Any]:
     """Acknowledgements stay in memory."""
 
@@ -307,6 +322,7 @@ BUGS: dict[str, Bug] = {
     "copies-nothing": _copies_nothing,
     "broker-ack-before-sync": lambda: ExitStack(),
     "mark-delete-off-by-one": _mark_delete_off_by_one,
+    "cursor-before-data": _cursor_before_data,
     "cursor-not-saved": _cursor_not_saved,
     "redelivery-lost": _redelivery_lost,
     "duplicates-forgotten": _duplicates_forgotten,

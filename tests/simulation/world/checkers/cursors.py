@@ -42,7 +42,7 @@ def _confirmed_acks_survive(history: History) -> list[Violation]:
         for ack in confirmed.get(key, ()):
             if ack.ended_at is None or ack.ended_at > operation.invoked_at:
                 continue
-            again = [position for position in positions if _covers(ack, position)]
+            again = [position for position in positions if covers(ack, position)]
             if again:
                 sentence = f"{'/'.join(key)}: {again[0]} came again after its acknowledgement was confirmed"
                 violations.append(Violation("I9 cursor", sentence, (ack, operation)))
@@ -61,7 +61,7 @@ def _nothing_skipped(history: History) -> list[Violation]:
         acks = [ack for ack in history.of_kind("ack") if (ack.value.topic, ack.value.subscription) == key]
         owed = set(drain.result)
         for position, payload in scan.result:
-            if position not in owed and not any(_covers(ack, position) for ack in acks):
+            if position not in owed and not any(covers(ack, position) for ack in acks):
                 sentence = f"{'/'.join(key)}: {payload!r} at {position} was never acknowledged and never came"
                 violations.append(Violation("I9 cursor", sentence, (drain,)))
     return violations
@@ -82,7 +82,8 @@ def _mark_never_goes_back(history: History) -> list[Violation]:
     return violations
 
 
-def _covers(ack: Operation, position: Position) -> bool:
+def covers(ack: Operation, position: Position) -> bool:
+    """Whether this acknowledgement is one of the message at a position."""
     if ack.value.cumulative:
         return bool(position <= ack.value.position)
     return bool(position == ack.value.position)

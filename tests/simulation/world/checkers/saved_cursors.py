@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises about what brokers save of their cursors: no two owners save apart, and nothing saved is owed again.
+"""Promises about what brokers save of their cursors: no two owners save apart, nothing saved is owed again, and nothing
+is saved before somebody asked for it.
 
-Beside `scan` and `drain` (see messages.py and cursors.py) the history must hold
+Beside `scan`, `ack` and `drain` (see messages.py and cursors.py) the history must hold
 
 - `save`    (topic, subscription); `ok` with the SavedAcks that storage confirmed to the owner.
 - `backlog` (topic, subscription); `ok` with the messages that the broker counts just before the `drain`.
@@ -11,6 +12,7 @@ Nobody seeks: acknowledgements are never taken back. Positions are (ledger, entr
 
 from typing import NamedTuple
 
+from tests.simulation.world.checkers.cursors import covers
 from tests.simulation.world.checkers.messages import final_scans
 from tests.simulation.world.checkers.violation import Violation
 from tests.simulation.world.history import History, Operation, Outcome
@@ -42,6 +44,33 @@ def saved_cursors(history: History) -> list[Violation]:
             if key in drains:
                 violations += _not_owed(key, of_cursor, drains[key])
     return violations + _counted(history, drains)
+
+
+def saved_when_asked(history: History) -> list[Violation]:
+    """I9: what lies in the topic is saved as acknowledged only after a consumer has asked for that.
+
+    Otherwise a cursor is ahead of its data: what is stored a moment later is never delivered once the broker has died.
+    """
+    scans = final_scans(history)
+    asked: dict[tuple[str, str], dict[tuple[int, ...], int]] = {}
+    for ack in history.of_kind("ack"):
+        key = (ack.value.topic, ack.value.subscription)
+        since = asked.setdefault(key, {})
+        scan = scans.get(ack.value.topic)
+        for position in () if scan is None else [position for position, _ in scan.result if covers(ack, position)]:
+            since.setdefault(position, ack.invoked_at)
+    violations = []
+    for save in history.of_kind("save"):
+        scan = scans.get(save.value[0])
+        if scan is None or save.outcome is not Outcome.OK:
+            continue
+        since = asked.get(save.value, {})
+        for position in sorted(_acked(save.result, [position for position, _ in scan.result])):
+            if since.get(position, save.invoked_at) >= save.invoked_at:
+                sentence = f"{'/'.join(save.value)}: {position} was saved as acknowledged before anyone asked for it"
+                violations.append(Violation("I9 cursor", sentence, (save,)))
+                break
+    return violations
 
 
 def _in_a_row(key: tuple[str, str], saves: list[Operation], stored: list[tuple[int, ...]]) -> list[Violation]:
