@@ -4,7 +4,7 @@
 Assembles.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -18,17 +18,32 @@ app = typer.Typer(help="The storage shell: ledgers, bookies, repairs.", no_args_
 Metadata = Annotated[
     str, typer.Option(envvar="MAGNETAR_METADATA_STORE_URL", help="remote:HOST:PORT or zk:HOST:PORT/CHROOT.")
 ]
-LedgerId = Annotated[int, typer.Option("-l", "--ledgerid", "-ledgerid", help="The ledger.", min=0)]
+LedgerId = Annotated[int, typer.Option("-l", "--ledgerid", help="The ledger.", min=0)]
 DataDir = Annotated[str, typer.Option(help="Where the bookie keeps journal and entries.")]
-Enable = Annotated[bool, typer.Option("--enable", "-enable", "-e")]
-Disable = Annotated[bool, typer.Option("--disable", "-disable", "-d")]
+Enable = Annotated[bool, typer.Option("--enable", "-e")]
+Disable = Annotated[bool, typer.Option("--disable", "-d")]
 Config = Annotated[list[str] | None, typer.Option(help="A BookKeeper configuration file; may be repeated.")]
 CookieFile = Annotated[str, typer.Option("--cookie-file", "-cf", help="A file that cookie_generate wrote.")]
-BookieId = Annotated[str, typer.Option("-b", "--bookieid", "-bookieid", help="The bookie.")]
+BookieId = Annotated[str, typer.Option("-b", "--bookieid", help="The bookie.")]
 
 
 def _run(metadata: str, command: Callable[[Shell], Awaitable[None]]) -> None:
     raise typer.Exit(run_shell(metadata, command, typer.echo))
+
+
+def with_two_dashes(words: Sequence[str]) -> list[str]:
+    """The words as typed, long names by two dashes: BookKeeper's shell takes `-firstentryid` as `--firstentryid`."""
+    command = typer.main.get_command(app)
+    commands = getattr(command, "commands", {})
+    chosen = commands.get(words[0]) if words else None
+    known = {name for each in (chosen.params if chosen else ()) for name in each.opts}
+
+    def spelt(word: str) -> str:
+        name, equals, value = word.partition("=")
+        is_long = name.startswith("-") and name not in known and f"-{name}" in known
+        return f"-{name}{equals}{value}" if is_long else word
+
+    return [spelt(word) for word in words]
 
 
 def _switched(enable: bool, disable: bool) -> bool | None:
@@ -54,7 +69,7 @@ def listbookies(
 def listledgers(
     metadata: Metadata,
     meta: Annotated[bool, typer.Option("--meta", "-m", help="With each ledger's metadata.")] = False,
-    bookieid: Annotated[str | None, typer.Option("--bookieid", "-bookieid", help="Only those on this bookie.")] = None,
+    bookieid: Annotated[str | None, typer.Option("--bookieid", help="Only those on this bookie.")] = None,
 ) -> None:
     """List ledgers."""
     _run(metadata, lambda s: shell.list_ledgers(s, with_metadata=meta, bookie=bookieid))
@@ -71,7 +86,7 @@ def readledger(
     metadata: Metadata,
     ledgerid: LedgerId,
     first: Annotated[int, typer.Option("--firstentryid", "-fe", min=0)] = 0,
-    last: Annotated[int | None, typer.Option("--lastentryid", "-le", min=0)] = None,
+    last: Annotated[int | None, typer.Option("--lastentryid", "-le", min=-1)] = None,
     msg: Annotated[bool, typer.Option("--msg", "-m", help="With each entry's bytes.")] = False,
 ) -> None:
     """Read a range of a ledger's entries."""
@@ -81,10 +96,10 @@ def readledger(
 @app.command()
 def simpletest(
     metadata: Metadata,
-    ensemble: Annotated[int, typer.Option("--ensemble", "-ensemble", "-e", min=1)] = 3,
-    write_quorum: Annotated[int, typer.Option("--writeQuorum", "-writeQuorum", "-w", min=1)] = 2,
-    ack_quorum: Annotated[int, typer.Option("--ackQuorum", "-ackQuorum", "-a", min=1)] = 2,
-    entries: Annotated[int, typer.Option("--numEntries", "-numEntries", "-n", min=1)] = 1000,
+    ensemble: Annotated[int, typer.Option("--ensemble", "-e", min=1)] = 3,
+    write_quorum: Annotated[int, typer.Option("--writeQuorum", "-w", min=1)] = 2,
+    ack_quorum: Annotated[int, typer.Option("--ackQuorum", "-a", min=1)] = 2,
+    entries: Annotated[int, typer.Option("--numEntries", "-n", min=1)] = 1000,
 ) -> None:
     """Write a ledger, read it back and delete it."""
     _run(metadata, lambda s: shell.simple_test(s, ensemble, write_quorum, ack_quorum, entries))
@@ -94,7 +109,7 @@ def simpletest(
 def bookiesanity(
     metadata: Metadata,
     bookieid: BookieId,
-    entries: Annotated[int, typer.Option("--entries", "-entries", "-e", min=1)] = 10,
+    entries: Annotated[int, typer.Option("--entries", "-e", min=1)] = 10,
 ) -> None:
     """Write and read a ledger on one bookie alone."""
     _run(metadata, lambda s: shell.bookie_sanity(s, bookieid, entries))
@@ -104,10 +119,19 @@ def bookiesanity(
 def recover(
     metadata: Metadata,
     bookie: Annotated[str, typer.Argument(help="The lost bookie.")],
-    dryrun: Annotated[bool, typer.Option("--dryrun", "-dryrun", help="Only say what would be moved.")] = False,
+    dryrun: Annotated[
+        bool, typer.Option("--dryrun", "-dr", "--query", "-q", help="Only say what would be moved.")
+    ] = False,
+    ledger: Annotated[int | None, typer.Option("--ledger", "-l", min=0, help="Only this ledger.")] = None,
+    skip_open: Annotated[
+        bool, typer.Option("--skipOpenLedgers", "-sk", help="Leave ledgers that are still written.")
+    ] = False,
+    delete_cookie: Annotated[bool, typer.Option("--deleteCookie", "-d", help="Forget its cookie afterwards.")] = False,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Even though it runs.")] = False,
 ) -> None:
     """Copy what a lost bookie held to others."""
-    _run(metadata, lambda s: shell.recover(s, bookie, dry_run=dryrun))
+    wanted = shell.Recovered(ledger, dry_run=dryrun, skip_open=skip_open, delete_cookie=delete_cookie, force=force)
+    _run(metadata, lambda s: shell.recover(s, bookie, wanted))
 
 
 @app.command()
@@ -198,10 +222,8 @@ def whoisauditor(metadata: Metadata) -> None:
 @app.command()
 def listunderreplicated(
     metadata: Metadata,
-    missing: Annotated[str | None, typer.Option("--missingreplica", "-missingreplica", help="On this bookie.")] = None,
-    excluding: Annotated[
-        str | None, typer.Option("--excludingmissingreplica", "-excludingmissingreplica", help="Not on this one.")
-    ] = None,
+    missing: Annotated[str | None, typer.Option("--missingreplica", "-mr", help="On this bookie.")] = None,
+    excluding: Annotated[str | None, typer.Option("--excludingmissingreplica", "-emr", help="Not on this one.")] = None,
 ) -> None:
     """List ledgers that lack a copy."""
     _run(metadata, lambda s: shell.list_under_replicated(s, missing, excluding))

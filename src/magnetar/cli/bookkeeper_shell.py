@@ -6,6 +6,7 @@ Assembles.
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
@@ -23,6 +24,7 @@ from magnetar.ledger.health_switch import is_health_checked, set_health_checked
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.ledger.paths import COOKIES, ROOT
 from magnetar.ledger.placement import Placement, RandomPlacement
+from magnetar.ledger.record import LedgerRecord, LedgerState
 from magnetar.ledger.repair_list import RepairList
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.metadata.store import MetadataStore
@@ -127,7 +129,10 @@ async def read_ledger(shell: Shell, ledger_id: int, first: int, last: int | None
     password = (await ledgers.catalog.load(ledger_id)).record.password
     reader = await ledgers.open_without_recovery(ledger_id, password=password)
     end = reader.last_entry if reader.is_closed else await reader.read_last_confirmed()
-    if last is not None:
+    if not reader.is_closed:
+        known = f"confirmed up to entry {end}" if end >= 0 else "nothing of it is confirmed to readers yet"
+        sys.stderr.write(f"Ledger {ledger_id} is still written: {known}.\n")
+    if last is not None and last >= 0:
         end = min(end, last)
     entry_id = first
     while entry_id <= end:
@@ -277,28 +282,65 @@ def _body(entry_id: int) -> bytes:
 # --- changing ---------------------------------------------------------------------------------
 
 
-async def recover(shell: Shell, bookie: str, *, dry_run: bool) -> None:
+class Recovered(NamedTuple):
+    """Which ledgers `recover` moves off a bookie, and what else it does."""
+
+    ledger_id: int | None = None
+    dry_run: bool = False
+    skip_open: bool = False
+    delete_cookie: bool = False
+    force: bool = False
+
+
+async def recover(shell: Shell, bookie: str, wanted: Recovered) -> None:
     """Copy what a lost bookie should hold to others, ledger by ledger."""
-    catalog = shell.client.ledgers.catalog
+    runs = bookie in (*shell.client.bookies.writable, *shell.client.bookies.read_only)
+    if runs and not (wanted.force or wanted.dry_run):
+        raise BookieUnavailable(
+            f"Bookie {bookie} runs, and ledgers that are written now would be closed under their writers: "
+            "stop it first, or say --force."
+        )
     count = 0
+    async for ledger_id, record in _ledgers_on(shell, bookie):
+        if wanted.ledger_id not in (None, ledger_id) or (wanted.skip_open and record.state is not LedgerState.CLOSED):
+            continue
+        count += 1
+        if not wanted.dry_run:
+            await shell.recovery.replicator.move_off(ledger_id, bookie)
+        shell.say(f"ledger {ledger_id} {'would be moved' if wanted.dry_run else 'was moved'} off {bookie}")
+    if not count:
+        await _check_known(shell, bookie)
+    shell.say(f"{count} ledgers")
+    if wanted.delete_cookie and not wanted.dry_run:
+        await cookie_delete(shell, bookie)
+
+
+async def decommission(shell: Shell, bookie: str) -> None:
+    if bookie in (*shell.client.bookies.writable, *shell.client.bookies.read_only):
+        raise BookieUnavailable(f"Bookie {bookie} runs; stop it first.")
+    if await anext(_ledgers_on(shell, bookie), None) is None:
+        await _check_known(shell, bookie)
+    await shell.recovery.decommission(bookie)
+    shell.say(f"The ledgers of {bookie} are on other bookies now, and its cookie is deleted.")
+
+
+async def _ledgers_on(shell: Shell, bookie: str) -> AsyncIterator[tuple[int, LedgerRecord]]:
+    catalog = shell.client.ledgers.catalog
     async for ledger_id in catalog.ledger_ids():
         try:
             record = (await catalog.load(ledger_id)).record
         except NoSuchLedger:
             continue
         if bookie in record.bookies():
-            count += 1
-            if not dry_run:
-                await shell.recovery.replicator.move_off(ledger_id, bookie)
-            shell.say(f"ledger {ledger_id} {'would be moved' if dry_run else 'was moved'} off {bookie}")
-    shell.say(f"{count} ledgers")
+            yield ledger_id, record
 
 
-async def decommission(shell: Shell, bookie: str) -> None:
-    if bookie in (*shell.client.bookies.writable, *shell.client.bookies.read_only):
-        raise BookieUnavailable(f"Bookie {bookie} runs; stop it first.")
-    await shell.recovery.decommission(bookie)
-    shell.say(f"The ledgers of {bookie} are on other bookies now, and its cookie is deleted.")
+async def _check_known(shell: Shell, bookie: str) -> None:
+    """BookieUnavailable for a name that nobody has had: it is misspelt."""
+    if bookie not in await shell.client.bookies.known():
+        raise BookieUnavailable(
+            f"There is no bookie {bookie}: no ledger and no cookie names it (`listbookies --all` lists those that are)."
+        )
 
 
 async def cookie_show(shell: Shell, bookie: str) -> None:
@@ -309,6 +351,8 @@ async def cookie_show(shell: Shell, bookie: str) -> None:
 
 
 async def cookie_delete(shell: Shell, bookie: str) -> None:
+    if await shell.store.get(f"{COOKIES}/{bookie}") is None:
+        raise BookieUnavailable(f"There is no cookie of {bookie}.")
     await shell.store.delete(f"{COOKIES}/{bookie}")
     shell.say(f"The cookie of {bookie} is deleted: it may start with empty directories.")
 

@@ -22,6 +22,7 @@ from magnetar.cli.worker import end_with_supervisor, front_of, open_front, own_s
 from magnetar.cli.worker_plan import Charge
 from magnetar.config.key import BROKER
 from magnetar.config.load import Settings
+from magnetar.errors import CannotStart
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.cluster_identity import check_cluster
 from magnetar.metadata.format_level import FormatLevel
@@ -125,7 +126,10 @@ async def instance_of(disk: Disk, random: Random) -> AsyncIterator[str]:
 
     Whoever holds the directory knows that a former process with the same token is dead.
     """
-    await disk.make_directory(".")
+    try:
+        await disk.make_directory(".")
+    except OSError as error:
+        raise CannotStart(f"the broker's data directory cannot be used: {error}; choose another --data-dir") from error
     lock = await disk.lock("broker.lock")
     try:
         token = ""

@@ -49,7 +49,7 @@ def up(
     metadata: Annotated[
         str | None, typer.Option(help="zk:HOST:PORT/CHROOT or etcd:http://HOST:PORT [default: one of its own].")
     ] = None,
-    cluster: Annotated[str, typer.Option(help="The cluster's name.")] = "local",
+    cluster: Annotated[str | None, typer.Option(help="The cluster's name [default: local].")] = None,
     broker_config: Annotated[list[str] | None, typer.Option(help="A file of settings for the brokers.")] = None,
     bookie_config: Annotated[list[str] | None, typer.Option(help="A file of settings for the bookies.")] = None,
     proxy_config: Annotated[list[str] | None, typer.Option(help="A file of settings for the proxies.")] = None,
@@ -176,16 +176,24 @@ def _existing(directory: ClusterDirectory) -> Plan:
     return plan
 
 
-def _planned(directory: ClusterDirectory, name: str, metadata: str | None, configs: dict[str, tuple[str, ...]]) -> Plan:
+def _planned(
+    directory: ClusterDirectory, name: str | None, metadata: str | None, configs: dict[str, tuple[str, ...]]
+) -> Plan:
     """The plan that is there, or a new one. BadSetting when what is asked for is another cluster."""
     plan = directory.plan()
     if plan is not None:
+        if name is not None and name != plan.name:
+            raise BadSetting(
+                f"The cluster in {directory.path} is called {plan.name!r}, and a cluster keeps its name; "
+                "give another --data-dir for another cluster"
+            )
         if metadata is not None and metadata != plan.metadata_url:
             raise BadSetting(
                 f"The cluster in {directory.path} keeps its metadata in {plan.metadata_url}; "
                 "give another --data-dir for another store"
             )
         return replace(plan, configs={role: configs[role] or plan.configs.get(role, ()) for role in configs})
+    name = name or "local"
     if metadata is not None:
         return Plan(name, metadata, configs=configs)
     port = cluster_members.free_ports()()

@@ -21,7 +21,7 @@ from typing import Final
 
 from magnetar.cli import cluster_plan
 from magnetar.cli.cluster_plan import Member, Plan
-from magnetar.errors import CannotStart, DataDirectoryInUse
+from magnetar.errors import BadSetting, CannotStart, DataDirectoryInUse
 from magnetar.runtime.real_disk import RealDisk
 
 STATE_FILE: Final = "cluster.json"
@@ -41,7 +41,10 @@ class ClusterDirectory:
     @contextlib.asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
         """One command at a time changes the cluster."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadSetting(f"No cluster can be kept in {self.path}: {error.strerror}") from error
         disk = RealDisk(str(self.path))
         try:
             try:
@@ -60,7 +63,7 @@ class ClusterDirectory:
     def is_foreign(self) -> bool:
         """Whether somebody else keeps something there."""
         ours = (self.path / LOCK_FILE).exists()
-        return not ours and self.path.exists() and any(self.path.iterdir())
+        return not ours and self.path.is_dir() and any(self.path.iterdir())
 
     def plan(self) -> Plan | None:
         file = self.path / STATE_FILE
@@ -116,6 +119,8 @@ class ClusterDirectory:
             return "never started"
         if not is_running(member):
             return "stopped"
+        if is_paused(member.pid):
+            return "paused"
         return "serving" if _says_ready(self.ready_file_of(member), member.pid) else "starting"
 
     def log_tail(self, member: Member, lines: int = 20) -> str:
@@ -158,20 +163,31 @@ def is_running(member: Member) -> bool:
     return bool(member.pid) and incarnation_of(member.pid) == member.incarnation != ""
 
 
+def is_paused(pid: int) -> bool:
+    """Whether somebody stopped it by SIGSTOP: it is there and answers nothing."""
+    return _state_and_start(pid)[0] == "T"
+
+
 def incarnation_of(pid: int) -> str:
     """The moment when the process with this number started; empty when there is none."""
     _reap(pid)
-    stat = Path(f"/proc/{pid}/stat")
+    state, start = _state_and_start(pid)
+    # A zombie has ended; only its parent has not looked yet.
+    return "" if state in "ZX" else start
+
+
+def _state_and_start(pid: int) -> tuple[str, str]:
+    """The letter that the kernel gives a process, and its moment of start; both empty when there is none."""
     if Path("/proc/self/stat").exists():
         try:
-            fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return ""
-        # A zombie has ended; only its parent has not looked yet.
-        return "" if fields[0] in "ZX" else f"ticks {fields[19]}"
+            return "", ""
+        fields = text.rpartition(")")[2].split()
+        return fields[0], f"ticks {fields[19]}"
     asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split(maxsplit=1)
-    return "" if len(said) < 2 or said[0].startswith("Z") else said[1].strip()
+    return ("", "") if len(said) < 2 else (said[0][0], said[1].strip())
 
 
 def free_ports() -> Callable[[], int]:

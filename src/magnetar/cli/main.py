@@ -139,8 +139,9 @@ def cluster(context: typer.Context) -> None:
 )
 def bookkeeper(context: typer.Context) -> None:
     from magnetar.cli.bookkeeper import app as shell
+    from magnetar.cli.bookkeeper import with_two_dashes
 
-    shell(args=context.args, prog_name="magnetar bookkeeper")
+    shell(args=with_two_dashes(context.args), prog_name="magnetar bookkeeper")
 
 
 class InspectedFile(StrEnum):
