@@ -22,14 +22,14 @@ from magnetar.broker.ownership.level_keeper import LevelKeeper, announced_in
 from magnetar.broker.ownership.load_data import BrokerLoad
 from magnetar.broker.ownership.load_reports import LoadReports
 from magnetar.broker.ownership.membership import LEADER_PATH, Membership
-from magnetar.broker.ownership.orders import SPLIT, UNLOAD, Order, Orders
+from magnetar.broker.ownership.orders import SPLIT, UNLOAD, Order, Orders, busy
 from magnetar.broker.ownership.owner import Owner
 from magnetar.broker.ownership.splitter import Splitter
 from magnetar.broker.ownership.splitting import TopicPlace
 from magnetar.broker.ownership.stall_watch import StallWatch
 from magnetar.config.balance import BalanceSettings
 from magnetar.config.metadata import MetadataSettings
-from magnetar.errors import BadSetting, MagnetarError, ServiceNotReady
+from magnetar.errors import BadSetting, BundleBusy, MagnetarError, ServiceNotReady
 from magnetar.metadata.coordination import Coordination
 from magnetar.metadata.format_level import FormatLevel
 from magnetar.metadata.store import MetadataStore
@@ -39,6 +39,8 @@ from magnetar.runtime.tasks import Tasks
 
 # A claim is a task.
 _CLAIMS_MAX = 100_000
+# How often an unload looks whether the one before it has ended.
+_LOOK_AGAIN_S = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +105,8 @@ class Cluster:
             instance=clustering.instance,
             format_level=level.highest,
         )
+        # What is being done with bundles of this broker: one order at a time about each.
+        self._under_way: dict[Bundle, str] = {}
         self._format_level = level
         self.levels = LevelKeeper(
             level,
@@ -156,14 +160,26 @@ class Cluster:
             await self.orders.send(broker_id, order)
 
     async def unload(self, bundle: Bundle, target: str = "") -> bool:
-        """Take a bundle from its owner, whoever that is; False when it has none. ServiceNotReady, BadSetting."""
+        """Take a bundle from its owner, whoever that is; False when it has none.
+
+        ServiceNotReady, BadSetting; BundleBusy while it is split or given to somebody else. Who does not say where it
+        shall go waits for another who is having it unloaded.
+        """
         if target and target not in await self.membership.members():
             raise BadSetting(f"There is no broker {target} in this cluster")
         owner = await self.ownership.owner_of(bundle)
-        if owner is None:
-            return False
-        await self.command(owner.broker_id, Order(bundle, UNLOAD, target))
-        return True
+        until_s = self._clock.elapsed_s() + self.settings.unload_timeout_ms / 1000
+        first = owner
+        while owner is not None and owner == first:
+            try:
+                await self.command(owner.broker_id, Order(bundle, UNLOAD, target))
+                break
+            except BundleBusy as error:
+                if target or error.action != UNLOAD or self._clock.elapsed_s() > until_s:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            owner = await self.ownership.owner_of(bundle)
+        return first is not None
 
     async def free(self, bundle: Bundle) -> None:
         """Have the owner of a bundle let it go, to nobody."""
@@ -223,8 +239,18 @@ class Cluster:
     async def _carry_out(self, order: Order) -> None:
         """An order about a bundle of this broker. ServiceNotReady when it is not this broker's."""
         bundle = order.bundle
+        if bundle in self._under_way:
+            raise busy(order, self._under_way[bundle])
         if not self.ownership.serves(bundle):
             raise ServiceNotReady(f"{bundle} is not this broker's")
+        self._under_way[bundle] = order.action
+        try:
+            await self._do(order)
+        finally:
+            del self._under_way[bundle]
+
+    async def _do(self, order: Order) -> None:
+        bundle = order.bundle
         if order.action == SPLIT:
             parts = await self.splitter.split(bundle, order.algorithm or self.settings.split_algorithm, order.positions)
             if order.unload:

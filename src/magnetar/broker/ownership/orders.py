@@ -2,7 +2,8 @@
 """What one broker asks another to do with a bundle of its own: unload it, give it to a third, or split it.
 
 An order is a record in the other's inbox, which ends with the sender's session. The other carries it out and deletes
-it, or writes into it why not. Orders go through the metadata store and need no password between brokers.
+it, or writes into it why not. Orders go through the metadata store and need no password between brokers. About one
+bundle there is one order at a time: who comes second is refused, and nobody touches a record that is not its own.
 Carries.
 """
 
@@ -14,14 +15,16 @@ from typing import Any, Final, NamedTuple
 
 from magnetar.broker.ownership.bundles import Bundle, parse_bundle
 from magnetar.broker.ownership.inbox import Inbox
-from magnetar.errors import MagnetarError, MetadataError, NoRecord, ServiceNotReady
-from magnetar.metadata.store import MetadataStore
+from magnetar.errors import BadSetting, BadVersion, BundleBusy, MagnetarError, MetadataError, NoRecord, ServiceNotReady
+from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore, SessionEvent
 from magnetar.names import decode_name, encode_name
 from magnetar.runtime.tasks import Tasks
 
 ORDERS_ROOT: Final = "/loadbalance/orders"
 UNLOAD: Final = "unload"
 SPLIT: Final = "split"
+_PARTICIPLES: Final = {UNLOAD: "unloaded", SPLIT: "split"}
+_BAD_SETTING: Final = "bad setting"
 
 _log = logging.getLogger(__name__)
 
@@ -36,9 +39,10 @@ class Order(NamedTuple):
     positions: tuple[int, ...] = ()
     unload: bool = False
 
-    def encode(self) -> bytes:
+    def encode(self, sender: str) -> bytes:
         return json.dumps(
             {
+                "sender": sender,
                 "action": self.action,
                 "target": self.target,
                 "algorithm": self.algorithm,
@@ -58,29 +62,61 @@ class Orders:
         self._timeout_s = timeout_ms / 1000
         self._inbox = Inbox(store, ORDERS_ROOT, tasks, self._on_record)
         self._running: dict[str, None] = {}
+        self._sent = 0
 
     def start(self, broker_id: str) -> None:
         self._inbox.start(broker_id)
 
     async def send(self, broker_id: str, order: Order) -> None:
-        """Have another broker do it, and wait until it has. ServiceNotReady says why it has not."""
+        """Have another broker do it, and wait until it has.
+
+        BundleBusy while it does something else with the bundle, BadSetting when that cannot be done with it,
+        ServiceNotReady for any other reason.
+        """
         path = f"{self._inbox.of(broker_id)}/{encode_name(str(order.bundle))}"
+        self._sent += 1
+        sender = f"{self._inbox.path}#{self._sent}"
         changed = asyncio.Event()
-        unwatch = self._store.watch(path, lambda change: changed.set())
+        lost: list[SessionEvent] = []
+
+        def on_session(event: SessionEvent) -> None:
+            if event is SessionEvent.LOST:
+                lost.append(event)
+                changed.set()
+
+        unwatch = self._store.watch(path, lambda change: changed.set()), self._store.watch_session(on_session)
         try:
-            await self._store.put(path, order.encode(), ephemeral=True)
             async with asyncio.timeout(self._timeout_s):
-                while (record := await self._store.get(path)) is not None:
-                    error = _decoded(record.value).get("error")
-                    if error:
-                        raise ServiceNotReady(f"{broker_id} could not {order.action} {order.bundle}: {error}")
+                await self._put(path, order, sender)
+                while not lost and (value := await self._own(path, sender)) is not None:
+                    _raise_refusal(value, f"{broker_id} could not {order.action} {order.bundle}")
                     await changed.wait()
                     changed.clear()
+            if lost:
+                raise ServiceNotReady(f"Whether {broker_id} did {order.action} {order.bundle} is not known")
         except TimeoutError:
             raise ServiceNotReady(f"{broker_id} did not {order.action} {order.bundle} in time") from None
         finally:
-            unwatch()
-            await self._forget(path)
+            for each in unwatch:
+                each()
+            await self._forget(path, sender)
+
+    async def _put(self, path: str, order: Order, sender: str) -> None:
+        try:
+            await self._store.put(path, order.encode(sender), ephemeral=True, expected_version=MUST_NOT_EXIST)
+        except BadVersion:
+            record = await self._store.get(path)
+            action = str(_decoded(b"" if record is None else record.value).get("action") or order.action)
+            raise busy(order, action) from None
+
+    async def _own(self, path: str, sender: str) -> dict[str, Any] | None:
+        """What the record of this order says; None when there is none any more."""
+        record = await self._store.get(path)
+        if record is None:
+            return None
+        value = _decoded(record.value)
+        # Older brokers write a refusal without its sender.
+        return value if value.get("sender", sender) == sender else None
 
     def close(self) -> None:
         self._inbox.close()
@@ -109,21 +145,50 @@ class Orders:
             try:
                 await self._carry_out(order)
             except MagnetarError as error:
-                await self._store.put(path, json.dumps({"error": str(error)}).encode(), expected_version=record.version)
+                refusal = json.dumps({**value, **_refusal(error)}).encode()
+                await self._store.put(path, refusal, expected_version=record.version)
                 return
-            await self._forget(path)
+            await self._forget(path, value.get("sender"))
         except (MetadataError, ValueError, TypeError) as error:
             _log.warning("the order %s: %s", decode_name(name), error)
         finally:
             del self._running[name]
 
-    async def _forget(self, path: str) -> None:
+    async def _forget(self, path: str, sender: Any) -> None:
+        """Delete the record of one order, and of no other."""
         try:
-            await self._store.delete(path)
-        except NoRecord:
+            record = await self._store.get(path)
+            if record is not None and _decoded(record.value).get("sender") == sender:
+                await self._store.delete(path, expected_version=record.version)
+        except (NoRecord, BadVersion):
             return
         except MetadataError as error:
             _log.info("an order goes with its sender's session: %s", error)
+
+
+def busy(order: Order, action: str) -> BundleBusy:
+    """The refusal of an order while another is carried out."""
+    under_way, wanted = (_PARTICIPLES.get(each, each) for each in (action, order.action))
+    return BundleBusy(
+        f"{order.bundle} is being {under_way} and cannot be {wanted} now; try again when that has ended", action
+    )
+
+
+def _refusal(error: MagnetarError) -> dict[str, str]:
+    if isinstance(error, BundleBusy):
+        return {"error": str(error), "busy": error.action}
+    return {"error": str(error), **({"kind": _BAD_SETTING} if isinstance(error, BadSetting) else {})}
+
+
+def _raise_refusal(value: dict[str, Any], what: str) -> None:
+    error = value.get("error")
+    if not error:
+        return
+    if "busy" in value:
+        raise BundleBusy(str(error), str(value["busy"]))
+    if value.get("kind") == _BAD_SETTING:
+        raise BadSetting(str(error))
+    raise ServiceNotReady(f"{what}: {error}")
 
 
 def _decoded(value: bytes) -> dict[str, Any]:
