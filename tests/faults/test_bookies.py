@@ -40,8 +40,9 @@ def check_nothing_is_lost(publishing: Publishing, client: pulsar.Client) -> None
 
 
 def until_more(publishing: Publishing, count: int, eventually: Eventually) -> None:
+    """Receipts for so many more; how soon is the machine's affair."""
     wanted = len(publishing.acknowledged) + count
-    eventually(lambda: len(publishing.acknowledged) >= wanted)
+    eventually(lambda: len(publishing.acknowledged) >= wanted, limit_s=90)
 
 
 @pytest.mark.feature("F-BKS-03", "F-BKS-17")

@@ -5,7 +5,6 @@ deduplication nothing comes twice, and the clients go on by themselves.
 
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 from uuid import uuid4
@@ -33,6 +32,7 @@ from tests.cluster import Cluster, RoleProcess
 from tests.conformance.raw_client import RawClient
 from tests.conftest import Eventually
 from tests.contracts.zookeeper_server import zookeeper_server
+from tests.faults.client_threads import ClientThread
 from tests.faults.test_bookies import until_more
 from tests.faults.test_kill_9 import Publishing, read_everything
 
@@ -44,23 +44,18 @@ LONG = pytest.mark.skipif(os.environ.get("CLUSTER_FAULTS") != "all", reason="mak
 class Calmly(Publishing):
     """Some hundred messages a second: what is tested is the way through faults, not the speed."""
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            name = f"m-{len(self.sent)}"
-            self.sent.append(name)
-            self._producer.send_async(name.encode(), lambda result, _, name=name: self._on_receipt(name, result))
-            self._stop.wait(0.003)
+    def _pause(self) -> None:
+        self._stop.wait(0.003)
 
 
-class Receiving:
+class Receiving(ClientThread):
     """An official consumer in a thread of its own that acknowledges everything; knows what came, in order."""
 
     def __init__(self, client: pulsar.Client, topic: str) -> None:
+        super().__init__(client)
         self.received: list[str] = []
         self._consumer = client.subscribe(topic, "reads-along")
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
+        self.begin()
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -70,10 +65,6 @@ class Receiving:
                 continue
             self.received.append(message.data().decode())
             self._consumer.acknowledge(message)
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 def everything_arrived(
@@ -198,6 +189,7 @@ def test_brokers_restart_one_after_another_and_no_client_sees_an_error(tmp_path:
 
 
 @pytest.mark.feature("F-MD-16", "F-HA-08", "F-PRB-23")
+@pytest.mark.timeout(300)
 def test_the_metadata_store_is_away_and_open_topics_go_on(tmp_path: Path, eventually: Eventually) -> None:
     # Ledgers would be full soon: they grow beyond their limit while no new one can be had.
     small = {"managedLedgerMaxEntriesPerLedger": "50", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
@@ -210,20 +202,20 @@ def test_the_metadata_store_is_away_and_open_topics_go_on(tmp_path: Path, eventu
         receiving = Receiving(client, topic)
         publishing = Calmly(client, topic)
         try:
-            until_more(publishing, 200, eventually)
+            until_more(publishing, 100, eventually)
             owner = owner_of(cluster, topic)
             assert cluster.metadata is not None
             cluster.metadata.kill()
             until = time.monotonic() + 3
-            until_more(publishing, 500, eventually)
+            until_more(publishing, 150, eventually)
             eventually(lambda: time.monotonic() > until)
-            until_more(publishing, 500, eventually)
+            until_more(publishing, 150, eventually)
             # What is owned is found; what is not waits for better times.
             assert is_served_by(owner, topic)
             refused = look_up(owner, f"persistent://{fresh}/t")
             assert refused.response == Answer.Failed
             cluster.metadata.start()
-            until_more(publishing, 500, eventually)
+            until_more(publishing, 150, eventually)
             client.create_producer(f"persistent://{fresh}/t").send(b"born")
         finally:
             publishing.stop()

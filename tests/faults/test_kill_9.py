@@ -2,7 +2,6 @@
 """A standalone that is killed again and again while the official client publishes: nothing acknowledged is lost."""
 
 import random
-import threading
 import time
 from pathlib import Path
 
@@ -13,45 +12,53 @@ import pytest
 from tests.conformance.raw_client import RawClient
 from tests.conformance.raw_client import Type as RawKind
 from tests.conftest import Eventually
+from tests.faults.client_threads import ClientThread
 from tests.processes import StandaloneProcess
 
 KILLS = 4
+_IN_FLIGHT_MAX = 500
 QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
-class Publishing:
+class Publishing(ClientThread):
     """An official producer in a thread of its own; knows what was sent, in order, and what was acknowledged when."""
 
     def __init__(self, client: pulsar.Client, topic: str) -> None:
+        super().__init__(client)
         self.sent: list[str] = []
         self.acknowledged: dict[str, float] = {}
-        self._producer = client.create_producer(
-            topic, send_timeout_millis=0, max_pending_messages=500, block_if_queue_full=True
-        )
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
+        # Answers of any kind.
+        self._answered = 0
+        self._producer = client.create_producer(topic, send_timeout_millis=0, max_pending_messages=2 * _IN_FLIGHT_MAX)
+        self.begin()
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            name = f"m-{len(self.sent)}"
-            self.sent.append(name)
-            self._producer.send_async(name.encode(), lambda result, _, name=name: self._on_receipt(name, result))
-            if len(self.sent) % 50 == 0:
+            # Who waits for room inside the client waits for ever, when the other side is gone for good.
+            if len(self.sent) - self._answered < _IN_FLIGHT_MAX:
+                self._send(f"m-{len(self.sent)}")
+                self._pause()
+            else:
                 self._stop.wait(0.005)
 
-    def _on_receipt(self, name: str, result: pulsar.Result) -> None:
+    def _send(self, name: str) -> None:
+        self.sent.append(name)
+        self._producer.send_async(name.encode(), lambda result, _: self._on_answer(name, result))
+
+    def _pause(self) -> None:
+        if len(self.sent) % 50 == 0:
+            self._stop.wait(0.005)
+
+    def _on_answer(self, name: str, result: pulsar.Result) -> None:
         if result == pulsar.Result.Ok:
             self.acknowledged[name] = time.monotonic()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
+        self._answered += 1
 
     def finish(self) -> None:
         """No more messages; wait for the receipts of those that were sent."""
         self.stop()
-        self._producer.flush()
+        while self._answered < len(self.sent):
+            time.sleep(0.01)
 
 
 def read_everything(client: pulsar.Client, topic: str) -> list[str]:
