@@ -149,7 +149,9 @@ class TopicName:
         self.local_name = _checked_text("topic", local_name, TOPIC_BYTES_MAX)
         if "/" in local_name:
             raise BadName(f"topic name {_quoted(local_name)} contains '/', which only separates tenant and namespace")
-        self.encoded_local_name = encode_name(local_name)
+        encoded = encode_name(local_name)
+        # Most names need no encoding, and then one text is enough.
+        self.encoded_local_name = self.local_name if encoded == local_name else encoded
         self.partition_index = _partition_index(local_name)
         self._full = f"{domain}://{namespace}/{local_name}"
 

@@ -13,7 +13,7 @@ Decides.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from magnetar.broker.deduplication import Verdict
 from magnetar.broker.producer import Producer
@@ -22,6 +22,12 @@ from magnetar.runtime.metrics import Histogram
 
 # Upper bounds in milliseconds, as Pulsar's metrics have them.
 WRITE_LATENCY_BOUNDS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
+
+# Producer, sequence id, highest sequence id, bytes, messages.
+Waiting = tuple[Producer, int, int, int, int]
+
+# What waits in an idle topic: an empty deque has more bytes than the rest of its answers. Nothing can be put into it.
+_NOTHING: Final = cast("deque[Waiting]", ())
 
 
 class Answers:
@@ -44,13 +50,12 @@ class Answers:
         self.is_probing = False
         self._probe_s = 0.0
         self._probe_due = 0
-        # What was appended and is not yet persisted, oldest first: producer, sequence id, highest sequence id,
-        # bytes, messages.
-        self.waiting: deque[tuple[Producer, int, int, int, int]] = deque()
+        # What was appended and is not yet persisted, oldest first; its own from a probe until a rest.
+        self.waiting = _NOTHING
         # How many appends have had their outcome, in all.
         self._settled = 0
         # After how many outcomes it is due, producer, sequence id, highest sequence id, bytes, verdict.
-        # Few topics ever have these two, and an empty deque has as many bytes as a quarter of the rest.
+        # Few topics ever have these two, and an empty deque has more bytes than the rest.
         self._repeated: deque[tuple[int, Producer, int, int, int, Verdict]] | None = None
         self._questions: deque[tuple[int, Callable[[], None]]] | None = None
 
@@ -64,11 +69,18 @@ class Answers:
         """How many appends there were, in all."""
         return self._settled + len(self.waiting)
 
-    def probe(self) -> None:
-        """Measure how long the append that was just made takes."""
+    def probe(self, entries: int) -> None:
+        """Measure how long the next of so many appends takes; they are put to those that wait after this call."""
+        if self.waiting is _NOTHING:
+            self.waiting = deque()
         self.is_probing = True
         self._probe_s = self._now_s()
-        self._probe_due = self._settled + len(self.waiting)
+        self._probe_due = self._settled + len(self.waiting) + entries
+
+    def rest(self) -> None:
+        """From time to time: nothing waits, so nothing is kept for it."""
+        if not self.waiting and not self.is_probing:
+            self.waiting = _NOTHING
 
     def repeat(
         self, producer: Producer, sequence_id: int, highest_sequence_id: int, size: int, verdict: Verdict

@@ -207,3 +207,12 @@ class CallLimiter:
             return False
         bucket.take(1, now_s)
         return True
+
+
+def call_limiter(calls: int, period_s: float, present: CallLimiter | None) -> CallLimiter | None:
+    """What limits to so many calls: the present one when it does already; None without a limit."""
+    if calls <= 0:
+        return None
+    if present is not None and (present.calls, present.period_s) == (calls, period_s):
+        return present
+    return CallLimiter(calls, period_s)

@@ -30,13 +30,13 @@ from magnetar.broker.last_index import LAST_INDEX, last_index
 from magnetar.broker.own_cursors import is_subscription
 from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.broker.policies.topic_settings import topic_settings
-from magnetar.broker.policies.values import InactivityMode
 from magnetar.broker.producer import Producer
 from magnetar.broker.publish_rates import PublishRates
-from magnetar.broker.rate_limit import CallLimiter, Rate
+from magnetar.broker.rate_limit import CallLimiter, Rate, call_limiter
 from magnetar.broker.send_run import ready_run
 from magnetar.broker.size_limit import check_size
 from magnetar.broker.subscription import Subscription, close_all
+from magnetar.broker.topic_activity import refuse_when_busy
 from magnetar.broker.topic_producers import TopicProducers
 from magnetar.broker.transactions.topic_transactions import TopicTransactions
 from magnetar.config.broker import BrokerSettings
@@ -48,7 +48,6 @@ from magnetar.errors import (
     QuotaExceeded,
     ServiceNotReady,
     SubscriptionNotFound,
-    TopicBusy,
     TopicTerminated,
 )
 from magnetar.ids import LATEST, Position
@@ -68,6 +67,15 @@ _log = logging.getLogger(__name__)
 
 
 class Topic:
+    # There may be very many of them.
+    __slots__ = (
+        *("name", "policies", "hold", "last_index", "stored_index", "messages_in", "bytes_in", "active_ms"),
+        *("managed_ledger", "subscriptions", "registered", "answers", "compaction", "transactions"),
+        *("publish_rates", "dispatch_rates", "_subscribes", "_prefixes", "_deduplication", "_deduplication_turn"),
+        *("_settings", "_clock", "_tasks", "_dispatch", "_call_soon", "_now_s", "_on_failed"),
+        *("_closing", "_deleting", "_wake_scheduled"),
+    )
+
     def __init__(
         self,
         name: TopicName,
@@ -98,7 +106,8 @@ class Topic:
         self._closing: str | None = None
         self._wake_scheduled = False
         self._prefixes = BrokerEntryEncoder()
-        self._active_ms = clock.now_ms()
+        # When something last kept it alive, as far as it was looked at.
+        self.active_ms = clock.now_ms()
         self.registered = TopicProducers(
             str(name),
             ProducerAccess(None, settings.exclusive_waiters_per_topic_max),
@@ -108,15 +117,14 @@ class Topic:
             save_epoch=self._save_epoch,
         )
         self._deduplication: DeduplicationCursor | None = None
-        self._deduplication_turn = asyncio.Lock()
+        self._deduplication_turn: asyncio.Lock | None = None
         self.publish_rates = PublishRates(
             Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s), now_s
         )
         self.answers = Answers(now_s)
-        self.dispatch_rates = DispatchRates(
-            str(name), settings, self.subscriptions, now_s, counted_in=lambda: (self.messages_in, self.bytes_in)
-        )
-        self._subscribes = CallLimiter(settings.subscribes_per_consumer, settings.subscribe_rate_period_s)
+        self.dispatch_rates = DispatchRates(str(name), settings, self.subscriptions, now_s, counted_in=self._counted_in)
+        self._subscribes: CallLimiter | None = None
+        self._limit_subscribes()
         self.policies: TopicPolicies | None = None
         # Why no producer is let in, while the backlog is over its quota.
         self.hold: QuotaExceeded | None = None
@@ -131,7 +139,7 @@ class Topic:
         self.managed_ledger = managed_ledger
         self.compaction = TopicCompaction(str(self.name), managed_ledger, self._settings, self._tasks, self._clock)
         self.last_index = self.stored_index = await last_index(managed_ledger)
-        managed_ledger.keep_when_trimmed(lambda: {LAST_INDEX: str(self.stored_index)})
+        managed_ledger.keep_when_trimmed(self._kept_when_trimmed)
         epoch = managed_ledger.properties.get(EPOCH_PROPERTY, "")
         self.registered.access.epoch = int(epoch) if epoch.lstrip("-").isdigit() else None
         await self.set_deduplication(deduplicate)
@@ -149,17 +157,13 @@ class Topic:
         """These policies hold from now on. Deduplication is `set_deduplication`'s, which waits; storage is the
         managed ledger's.
         """
-        before, self.policies = self._settings, policies
-        settings = self._settings = self._dispatch.settings = topic_settings(before, policies)
+        self.policies = policies
+        settings = self._settings = self._dispatch.settings = topic_settings(self._settings, policies)
         self.registered.producers_max = settings.producers_per_topic_max
         self.publish_rates.limit_topic(Rate(settings.topic_publish_messages_per_s, settings.topic_publish_bytes_per_s))
         self.dispatch_rates.limit_topic(policies.dispatch_rate)
         self.dispatch_rates.limit_subscriptions(policies.subscription_dispatch_rate, policies.subscription_rates)
-        if (settings.subscribes_per_consumer, settings.subscribe_rate_period_s) != (
-            before.subscribes_per_consumer,
-            before.subscribe_rate_period_s,
-        ):
-            self._subscribes = CallLimiter(settings.subscribes_per_consumer, settings.subscribe_rate_period_s)
+        self._limit_subscribes()
         for subscription in self.subscriptions.values():
             subscription.apply_limits()
 
@@ -186,9 +190,9 @@ class Topic:
 
     def remove_producer(self, producer: Producer) -> None:
         self.registered.remove(producer)
-        self._active_ms = self._clock.now_ms()
+        self.active_ms = self._clock.now_ms()
         if self._deduplication is not None:
-            self._deduplication.tracker.on_producer_removed(producer.name, self._active_ms)
+            self._deduplication.tracker.on_producer_removed(producer.name, self.active_ms)
 
     def forget_waiting_producer(self, producer: Producer) -> None:
         self.registered.forget_waiting(producer)
@@ -236,9 +240,9 @@ class Topic:
         index = self.last_index + messages
         self.managed_ledger.append((self._prefixes.encode(self._clock.now_ms(), index), payload), messages)
         self.last_index = index
-        self.answers.waiting.append((producer, sequence_id, highest_sequence_id, size, messages))
         if not self.answers.is_probing:
-            self.answers.probe()
+            self.answers.probe(1)
+        self.answers.waiting.append((producer, sequence_id, highest_sequence_id, size, messages))
         producer.pending += 1
         if state is not None:
             state.tracker.on_appended(identity)
@@ -258,9 +262,9 @@ class Topic:
         if ready is None or not self.managed_ledger.append_run(ready.entries, ready.last_index - self.last_index):
             return False
         messages, self.last_index = ready.last_index - self.last_index, ready.last_index
-        self.answers.waiting += ready.waiting
         if not self.answers.is_probing:
-            self.answers.probe()
+            self.answers.probe(len(run))
+        self.answers.waiting += ready.waiting
         producer.pending += len(run)
         if self.publish_rates.is_limited:
             self._limit(producer, messages, ready.size)
@@ -343,7 +347,7 @@ class Topic:
 
     def check_subscribe_rate(self, consumer: str) -> None:
         """NotSupported when this consumer, as its client names it, subscribes more often than allowed."""
-        if self._subscribes.calls > 0 and not self._subscribes.may_call(consumer, self._now_s()):
+        if self._subscribes is not None and not self._subscribes.may_call(consumer, self._now_s()):
             raise NotSupported("Subscribe limited by subscribe rate limit per consumer.")
 
     # --- end ----------------------------------------------------------------------------------------
@@ -386,7 +390,7 @@ class Topic:
         """
         self._refuse_when_closing()
         if not force:
-            self.refuse_when_busy()
+            refuse_when_busy(self)
         self._closing = "is being deleted"
         try:
             for subscription in list(self.subscriptions.values()):
@@ -404,12 +408,6 @@ class Topic:
         """Whether it was closed or deleted, or is about to be."""
         return self._closing is not None
 
-    def refuse_when_busy(self) -> None:
-        """TopicBusy while clients are connected."""
-        consumers = sum(len(subscription.consumers) for subscription in self.subscriptions.values())
-        if self.producers or consumers:
-            raise TopicBusy(f"Topic {self.name} has {len(self.producers)} producers and {consumers} consumers")
-
     # --- upkeep -------------------------------------------------------------------------------------
 
     def upkeep(self) -> None:
@@ -417,28 +415,15 @@ class Topic:
         if self._deduplication is not None:
             self._deduplication.upkeep()
         self.transactions.upkeep()
+        self.answers.rest()
         for subscription in list(self.subscriptions.values()):
             if subscription.is_left_over(READER_GRACE_MS):
                 self.forget_subscription(subscription)
 
-    def is_inactive_since(self, mode: InactivityMode) -> int | None:
-        """Since when nothing keeps the topic alive; None while something does, as the mode says."""
-        now_ms = self._clock.now_ms()
-        is_active = bool(self.producers) or self._closing is not None or bool(self.answers.waiting)
-        if mode is InactivityMode.CAUGHT_UP:
-            is_active |= any(
-                subscription.consumers or subscription.cursor.backlog_entries()
-                for subscription in self.subscriptions.values()
-            )
-        else:
-            is_active |= bool(self.subscriptions)
-        if is_active:
-            self._active_ms = now_ms
-            return None
-        return self._active_ms
-
     async def set_deduplication(self, enabled: bool) -> None:
         """Switch deduplication on or off; returns when it is so. While a topic loads, no message is taken before."""
+        if self._deduplication_turn is None:
+            self._deduplication_turn = asyncio.Lock()
         async with self._deduplication_turn:
             if enabled and self._deduplication is None:
                 cursor = await self.managed_ledger.open_cursor(DEDUPLICATION_CURSOR, initial="latest")
@@ -472,6 +457,17 @@ class Topic:
         subscriptions_max = self._settings.subscriptions_per_topic_max
         if 0 < subscriptions_max <= len(self.subscriptions):
             raise NotSupported(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
+
+    def _counted_in(self) -> tuple[int, int]:
+        return self.messages_in, self.bytes_in
+
+    def _kept_when_trimmed(self) -> Mapping[str, str]:
+        return {LAST_INDEX: str(self.stored_index)}
+
+    def _limit_subscribes(self) -> None:
+        settings = self._settings
+        period_s = settings.subscribe_rate_period_s
+        self._subscribes = call_limiter(settings.subscribes_per_consumer, period_s, self._subscribes)
 
     def _limit(self, producer: Producer, messages: int, size: int) -> None:
         wait_s = self.publish_rates.take(messages, size)

@@ -37,7 +37,7 @@ class TopicProducers:
         self._tasks = tasks
         self._check_open = check_open
         self._save_epoch = save_epoch
-        self._epoch_turn = asyncio.Lock()
+        self._epoch_turn: asyncio.Lock | None = None
         self._queue: dict[Producer, asyncio.Future[None]] = {}
 
     async def add(self, producer: Producer, on_waiting: Callable[[], None]) -> None:
@@ -117,6 +117,8 @@ class TopicProducers:
             self._queue.pop(producer, None)
 
     async def _begin_epoch(self, producer: Producer) -> None:
+        if self._epoch_turn is None:
+            self._epoch_turn = asyncio.Lock()
         async with self._epoch_turn:
             epoch = self.access.next_epoch(producer)
             if epoch != self.access.epoch:

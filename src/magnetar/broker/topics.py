@@ -27,6 +27,7 @@ from magnetar.broker.shadow_topic import ShadowTopic, shadow_source
 from magnetar.broker.sheltered import sheltered
 from magnetar.broker.timed import Timed
 from magnetar.broker.topic import Topic
+from magnetar.broker.topic_activity import inactive_since_ms, refuse_when_busy
 from magnetar.broker.topic_directory import TopicDirectory
 from magnetar.broker.topic_list import ListMode, check_not_a_log, is_system_topic
 from magnetar.broker.topic_watches import TopicWatches
@@ -79,6 +80,10 @@ class Topics:
         self._broker_limiter: RateLimiter | None = None
         self._dispatch_limit: NamedLimit | None = None
         self._closing = False
+        # One of each for all topics: a bound method is an object of its own.
+        loop = asyncio.get_running_loop()
+        self._call_soon, self._call_later, self._now_s = loop.call_soon, loop.call_later, loop.time
+        self._on_failed = self._on_topic_failed
         # Told of every topic that is deleted for good, when its log is gone.
         self.on_deleted: Callable[[TopicName], Awaitable[object]] | None = None
         # Refuses a topic that another broker owns; asked before a topic is opened and again when it is.
@@ -195,7 +200,7 @@ class Topics:
         await self.directory.require(name)
         topic = await self.load(name, create=False)
         if not force:
-            topic.refuse_when_busy()
+            refuse_when_busy(topic)
         await sheltered(self._tasks, self._leave(topic, self._delete(topic, force=force)), f"delete {name}")
 
     async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> None:
@@ -225,7 +230,7 @@ class Topics:
         loaded = [self._loaded[partition] for partition in present if partition in self._loaded]
         if not force:
             for topic in loaded:
-                topic.refuse_when_busy()
+                refuse_when_busy(topic)
         for partition in present:
             if await self.managed_ledgers.exists(partition.persistence_name):
                 await self.delete(partition, force=force)
@@ -285,17 +290,16 @@ class Topics:
             raise NotSupported(f"{name} is not persistent: nothing of it is stored")
         await self.directory.check_may_open(name, create=create)
         self._start_upkeep()
-        loop = asyncio.get_running_loop()
         source = await shadow_source(name, self.managed_ledgers, self.namespaces, self.policies)
         topic = (Topic if source is None else ShadowTopic)(
             name,
             self._settings,
             self._clock,
             self._tasks,
-            call_soon=loop.call_soon,
-            call_later=loop.call_later,
-            on_failed=self._on_topic_failed,
-            now_s=loop.time,
+            call_soon=self._call_soon,
+            call_later=self._call_later,
+            on_failed=self._on_failed,
+            now_s=self._now_s,
             dispatch=self.dispatch,
         )
         topic.publish_rates.limit_broker(self._broker_limiter)
@@ -386,7 +390,7 @@ class Topics:
             policy = topic.policies.inactivity if topic.policies is not None else None
             if policy is None or not policy.delete or topic.name in self._leaving or is_system_topic(topic.name):
                 continue
-            since_ms = topic.is_inactive_since(policy.mode)
+            since_ms = inactive_since_ms(topic, policy.mode, self._clock.now_ms())
             retention_ms = topic.managed_ledger.settings.retention_ms
             if since_ms is None or (retention_ms < 0 and topic.managed_ledger.entries):
                 continue

@@ -14,7 +14,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from magnetar.errors import BadVersion, LedgerClosed, LedgerFenced, MagnetarError, WrongMasterKey
 from magnetar.ledger.catalog import Versioned
@@ -28,6 +28,9 @@ from magnetar.wire.bookkeeper.entry import EntryPacker
 
 _FENCED: Final = int(ReturnCode.FENCED)
 _UNAUTHORIZED: Final = int(ReturnCode.UNAUTHORIZED)
+
+# What an idle writer has in flight: an empty deque has more bytes than the rest of it. Nothing can be put into it.
+_NOTHING: Final = cast("deque[bytes]", ())
 
 _log = logging.getLogger(__name__)
 
@@ -87,8 +90,8 @@ class LedgerWriter:
         self._pack = self._packer.pack
         self._master_key = self._packer.master_key
         self._window = AckWindow(record.quorum)
-        # Packed entries from last_add_confirmed + 1 to last_add_pushed.
-        self._pending: deque[bytes] = deque()
+        # Packed entries from last_add_confirmed + 1 to last_add_pushed; its own as long as the silence is watched.
+        self._pending = _NOTHING
         # What append raises, from close or failure on; over: nothing is confirmed any more.
         self._refusal: MagnetarError | None = None
         self.is_over = False
@@ -118,10 +121,10 @@ class LedgerWriter:
         entry = self._pack(entry_id, window.confirmed, length, parts)
         self.length = length
         self.last_add_pushed = window.pushed = entry_id
-        self._pending.append(entry)
-        self.pending_bytes += len(entry)
         if self._silence_timer is None:
             self._watch_silence()
+        self._pending.append(entry)
+        self.pending_bytes += len(entry)
         if self._is_single:
             self._single_add(self.ledger_id, entry_id, entry, self._master_key, self)
         else:
@@ -137,10 +140,10 @@ class LedgerWriter:
         window = self._window
         packed, self.length = self._packer.pack_run(first, window.confirmed, self.length, entries)
         self.last_add_pushed = window.pushed = first + len(packed) - 1
-        self._pending += packed
-        self.pending_bytes += sum(map(len, packed))
         if self._silence_timer is None:
             self._watch_silence()
+        self._pending += packed
+        self.pending_bytes += sum(map(len, packed))
         if self._is_single:
             self._single_add_run(self.ledger_id, first, packed, self._master_key, self)
         else:
@@ -279,7 +282,7 @@ class LedgerWriter:
     def _end(self) -> None:
         self.is_over = True
         self.length -= sum(len(entry) - self._packer.header_bytes for entry in self._pending)
-        self._pending.clear()
+        self._pending = _NOTHING
         self.pending_bytes = 0
         for timer in (self._silence_timer, self._lac_timer):
             if timer is not None:
@@ -311,6 +314,8 @@ class LedgerWriter:
 
     def _watch_silence(self) -> None:
         loop = asyncio.get_running_loop()
+        if self._pending is _NOTHING:
+            self._pending = deque()
         self._silence_mark = self.last_add_pushed
         self._silence_timer = loop.call_later(self._parts.settings.add_timeout_ms / 1000, self._on_silence_checked)
 
@@ -318,6 +323,7 @@ class LedgerWriter:
         """Entries that were in flight at the last check, a whole timeout ago, and still are: their bookies failed."""
         self._silence_timer = None
         if self.is_over or not self._pending:
+            self._pending = _NOTHING
             return
         if not self._window.is_held:
             for member in self._window.silent_members(self._silence_mark):

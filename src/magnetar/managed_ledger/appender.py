@@ -73,7 +73,8 @@ class Appender:
         self._held = -1
         self._keep: Callable[[bytes], None] = _keep_nothing
         self._full_at = _NEVER
-        self._queue: deque[Buffer] = deque()
+        # Made when something must wait: an empty deque has more bytes than the rest of an idle appender.
+        self._queue: deque[Buffer] | None = None
         self._queue_bytes = 0
         # One change of ledgers at a time.
         self._busy = False
@@ -184,7 +185,7 @@ class Appender:
 
     @property
     def pending_entries(self) -> int:
-        count = len(self._queue)
+        count = 0 if self._queue is None else len(self._queue)
         for ledger in (self._previous, self._current):
             if ledger is not None:
                 count += len(ledger.tail.entries) - (ledger.tail.confirmed + 1 - ledger.tail.base)
@@ -286,7 +287,7 @@ class Appender:
             self._refusal = self._refusal or error
             self._writer = None
             self._previous = self._current = None
-            self._queue.clear()
+            self._queue = None
             self._queue_bytes = 0
             self._is_over = True
             self._listener.on_append_failed(count, error)
@@ -364,13 +365,16 @@ class Appender:
         body = b"".join(parts)
         if self._queue_bytes + len(body) > self._log.settings.queued_bytes_max:
             raise TooManyRequests(f"{self._log.name}: {self._queue_bytes} bytes wait for a ledger already")
+        if self._queue is None:
+            self._queue = deque()
         self._queue.append(body)
         self._queue_bytes += len(body)
         if not self._busy and self._current is None:
             self._start(self._succession.open_next, "open ledger")
 
     def _requeue(self, bodies: list[memoryview]) -> None:
-        self._queue.extendleft(reversed(bodies))
+        if bodies:
+            self._queue = deque((*bodies, *(self._queue or ())))
         self._queue_bytes += sum(map(len, bodies))
 
     def _drain_queue(self, writer: LedgerWriter) -> None:
@@ -381,6 +385,7 @@ class Appender:
             except MagnetarError:
                 return
             self._queue_bytes -= len(queue.popleft())
+        self._queue = None
 
     def _start(self, change: Callable[[], Awaitable[None]], name: str) -> None:
         self._busy = self._launch(self._run(change), name)

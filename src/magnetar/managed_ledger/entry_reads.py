@@ -8,7 +8,6 @@ Carries.
 
 import asyncio
 import logging
-from collections import OrderedDict
 
 from magnetar.errors import MagnetarError, NoSuchEntry, NoSuchLedger
 from magnetar.ids import Position
@@ -24,8 +23,9 @@ class EntryReads:
 
     def __init__(self, log: LogParts) -> None:
         self._log = log
-        self._readers: OrderedDict[int, LedgerReader] = OrderedDict()
-        self._opening = asyncio.Lock()
+        # The one that was asked last comes last.
+        self._readers: dict[int, LedgerReader] = {}
+        self._opening: asyncio.Lock | None = None
         # Entries that were skipped because they are lost for good, where the settings allow that.
         self.lost_entries = 0
 
@@ -113,6 +113,8 @@ class EntryReads:
         reader = self._open_reader(ledger_id)
         if reader is not None:
             return reader
+        if self._opening is None:
+            self._opening = asyncio.Lock()
         async with self._opening:
             return self._open_reader(ledger_id) or await self._open(ledger_id)
 
@@ -121,7 +123,7 @@ class EntryReads:
         span = self._log.ledgers.span(ledger_id)
         reader = self._readers.get(ledger_id)
         if reader is not None and (reader.is_closed or span is None or not span.closed_ms):
-            self._readers.move_to_end(ledger_id)
+            self._readers[ledger_id] = self._readers.pop(ledger_id)
             return reader
         return None
 
@@ -130,5 +132,5 @@ class EntryReads:
         self.forget(ledger_id)
         self._readers[ledger_id] = reader
         while len(self._readers) > self._log.settings.open_readers_max:
-            self._readers.popitem(last=False)[1].close()
+            self._readers.pop(next(iter(self._readers))).close()
         return reader

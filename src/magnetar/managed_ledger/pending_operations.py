@@ -5,7 +5,6 @@ Only counts what others do.
 Decides.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -22,16 +21,19 @@ class PendingOperations:
     __slots__ = ("_running",)
 
     def __init__(self) -> None:
-        self._running: Counter[tuple[Operation, bool]] = Counter()
+        self._running: dict[tuple[Operation, bool], int] = {}
 
     @contextmanager
     def counted(self, operation: Operation, *, of_cursor: bool = False) -> Iterator[None]:
         """Counts as long as the block runs, on a ledger of entries or of a cursor's states."""
-        self._running[operation, of_cursor] += 1
+        kind = operation, of_cursor
+        self._running[kind] = self._running.get(kind, 0) + 1
         try:
             yield
         finally:
-            self._running[operation, of_cursor] -= 1
+            self._running[kind] -= 1
+            if not self._running[kind]:
+                del self._running[kind]
 
     def count(self, operation: Operation, *, of_cursor: bool) -> int:
-        return self._running[operation, of_cursor]
+        return self._running.get((operation, of_cursor), 0)

@@ -27,7 +27,7 @@ class Trimming:
         self._record = record
         self._cursors = cursors
         # Deleted, although the record still says that they must be.
-        self._gone: set[int] = set()
+        self._gone: dict[int, None] = {}
         # What the owner wants to know of entries that are let go, to be written in the same record.
         self.keep: Callable[[], Mapping[str, str]] = dict
 
@@ -73,7 +73,7 @@ class Trimming:
             except MagnetarError as error:
                 _log.info("%s: ledger %d is deleted later: %s", self._log.name, ledger_id, error)
                 continue
-            self._gone.add(ledger_id)
+            self._gone[ledger_id] = None
 
     @property
     def has_work(self) -> bool:

@@ -50,6 +50,8 @@ def producer_on(link: Link) -> Producer:
 
 def take(answers: Answers, producer: Producer, sequence_id: int, verdict: Verdict = NEW) -> None:
     if verdict is NEW:
+        if not answers.is_probing:
+            answers.probe(1)
         answers.waiting.append((producer, sequence_id, 0, SIZE, 1))
         producer.pending += 1
     else:
@@ -103,6 +105,7 @@ def test_no_answer_overtakes_another(
     appended = persisted = 0
     for sequence_id, (who, verdict) in enumerate(messages):
         take(answers, producers[who], sequence_id, verdict)
+        answers.rest()
         sent[who].append(sequence_id)
         appended += verdict is NEW
         if portions and appended - persisted >= portions[0]:

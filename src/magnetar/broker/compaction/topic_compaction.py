@@ -75,7 +75,7 @@ class TopicCompaction:
         self._tasks = tasks
         self._clock = clock
         self._ledger: CompactedLedger | None = None
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Lock | None = None
         # What of the topic readers may see.
         self.buffer = TransactionBuffer()
         self._running: asyncio.Task[None] | None = None
@@ -98,6 +98,8 @@ class TopicCompaction:
         horizon = self.horizon
         if horizon is None:
             return None
+        if self._opening is None:
+            self._opening = asyncio.Lock()
         async with self._opening:
             present = self._ledger
             if present is None or present.horizon.ledger_id != horizon.ledger_id:

@@ -23,7 +23,7 @@ class SharedReads:
         self.is_open = False
         self._entries: dict[tuple[Position, int, int], list[Entry]] = {}
         # Which lists of entries are held here, by their ids: an id is nobody else's as long as its list lives.
-        self._held: set[int] = set()
+        self._held: dict[int, None] = {}
         self._runs: dict[tuple[int, bool], DeliveryRun | None] = {}
 
     @contextmanager
@@ -48,7 +48,7 @@ class SharedReads:
             entries = read(position, entries_max, bytes_max)
             if entries:
                 self._entries[asked] = entries
-                self._held.add(id(entries))
+                self._held[id(entries)] = None
         return entries
 
     def run(

@@ -14,7 +14,7 @@ import contextlib
 import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from magnetar.broker.policies.effective import (
     TopicPolicies,
@@ -37,11 +37,22 @@ TOPIC_POLICIES_ROOT: Final = "/admin/topic-policies"
 LOCAL: Final = "local"
 GLOBAL: Final = "global"
 
+# Namespaces whose policies are kept as one object for all their topics.
+_NAMESPACES_KEPT: Final = 1_000
+
 Json = dict[str, Any]
 # Told the namespace, and the topic when only one is concerned (the base, for partitions).
 Listener = Callable[[NamespaceName, TopicName | None], None]
 
 _log = logging.getLogger(__name__)
+
+
+class _Around(NamedTuple):
+    """Two records of a namespace, and what they make of the broker's defaults."""
+
+    record: Cached[Json] | None
+    here: Cached[Json] | None
+    policies: TopicPolicies
 
 
 class Policies:
@@ -60,6 +71,8 @@ class Policies:
         self._namespaces.on_changed(self._on_namespace_changed)
         self._here.on_changed(self._on_namespace_changed)
         self._topics.on_changed(self._on_topic_changed)
+        # What the records of a namespace were last made into: topics that share it keep one.
+        self._around: dict[NamespaceName, _Around] = {}
         self._listeners: list[Listener] = []
         # Refuses names of entry filters that the broker does not have; whoever loads them sets it.
         self.check_filters: Callable[[Sequence[str]], None] | None = None
@@ -83,10 +96,18 @@ class Policies:
         path = namespace.policies_path
         try:
             kept = await self._namespaces.get(path)
-            around = self.broker if kept is None else namespace_policies(kept.value, self.broker, self._cluster)
             path = namespace.local_policies_path
             here = await self._here.get(path)
-            return around if here is None else cluster_policies(here.value, around)
+            known = self._around.pop(namespace, None)
+            if known is None or known.record is not kept or known.here is not here:
+                path = namespace.policies_path
+                around = self.broker if kept is None else namespace_policies(kept.value, self.broker, self._cluster)
+                path = namespace.local_policies_path
+                known = _Around(kept, here, around if here is None else cluster_policies(here.value, around))
+            self._around[namespace] = known
+            if len(self._around) > _NAMESPACES_KEPT:
+                del self._around[next(iter(self._around))]
+            return known.policies
         except (BadSetting, DamagedRecord) as error:
             return self._degraded(path, error)
 

@@ -44,7 +44,7 @@ class TopicTransactions:
         self._managed_ledger = managed_ledger
         self._clock = clock = parts.clock
         self._cursor: Cursor | None = None
-        self._preparing = asyncio.Lock()
+        self._preparing: asyncio.Lock | None = None
         # Transactions whose messages are taken without another question.
         self._admitted: dict[TxnId, None] = {}
         # Why the coordinator refuses one, while what waited for its answer is refused.
@@ -54,7 +54,8 @@ class TopicTransactions:
         self._ending: dict[TxnId, asyncio.Future[None]] = {}
         self._saved_changes = 0
         self._saved_ms = clock.now_ms()
-        self._markers = _Markers(self._on_marker_failed)
+        # Made for the first marker: few topics ever have one.
+        self._markers: _Markers | None = None
         # Of a topic that others write.
         self.looks: ShadowLooks | None = None
 
@@ -115,6 +116,8 @@ class TopicTransactions:
 
     async def admit(self, txn_id: TxnId) -> None:
         """Its coordinator says that it is open: take its messages from now on. The first one makes the cursor."""
+        if self._preparing is None:
+            self._preparing = asyncio.Lock()
         async with self._preparing:
             if self._cursor is None:
                 self._cursor = await self._managed_ledger.open_cursor(CURSOR, initial=LATEST)
@@ -168,6 +171,8 @@ class TopicTransactions:
     def _write_marker(self, txn_id: TxnId, *, commit: bool) -> asyncio.Future[None]:
         append = self._topic.answers.appended
         payload = encode_marker(txn_id, self._clock.now_ms(), commit=commit)
+        if self._markers is None:
+            self._markers = _Markers(self._on_marker_failed)
         self._topic.publish(self._markers.producer, self._markers.next(txn_id), 0, 1, payload, is_marker=True)
         self._await_outcome(append, txn_id, commit)
         ending = self._ending[txn_id] = asyncio.get_running_loop().create_future()
@@ -184,7 +189,8 @@ class TopicTransactions:
 
     def _on_ended(self, txn_id: TxnId, position: Position, *, commit: bool) -> None:
         self.buffer.on_marker(txn_id, position, commit=commit)
-        self._markers.forget(txn_id)
+        if self._markers is not None:
+            self._markers.forget(txn_id)
         ending = self._ending.pop(txn_id, None)
         if ending is not None and not ending.done():
             ending.set_result(None)

@@ -46,12 +46,20 @@ def crc32c(chunks: Iterable[Buffer]) -> int:
 def digest_of(digest_type: DigestType, password: bytes) -> Digest:
     """The function that digests an entry's header and body, given in order, into the bytes between them."""
     if digest_type is DigestType.CRC32C:
-        return lambda chunks: crc32c(chunks).to_bytes(4, "big")
+        return _crc32c
     if digest_type is DigestType.CRC32:
         return _crc32
     if digest_type is DigestType.HMAC:
         return _keyed(password)
-    return lambda chunks: b""
+    return _nothing
+
+
+def _crc32c(chunks: Iterable[Buffer]) -> bytes:
+    return crc32c(chunks).to_bytes(4, "big")
+
+
+def _nothing(chunks: Iterable[Buffer]) -> bytes:
+    return b""
 
 
 def _crc32(chunks: Iterable[Buffer]) -> bytes:
