@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Spark cluster on loopback: a master and two workers as processes of their own, for as long as a test runs."""
+"""A small Spark cluster on loopback: a master and two workers as processes of their own, for as long as a test runs.
+
+The workers have different addresses, as if they were two machines.
+"""
 
 import os
 import signal
@@ -18,7 +21,8 @@ from tests.processes import free_port
 START_LIMIT_S = 300
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Compiles what runs for minutes only as far as pays off: half of the processor time of a test's JVM."""
-WORKERS = 2
+HOSTS = ("127.0.0.1", "127.0.0.2")
+"""Of the workers: Spark runs no second attempt of a task on the host that has the first."""
 
 
 class LoopbackCluster:
@@ -42,15 +46,15 @@ class LoopbackCluster:
             "spark_executor_cores": "1",
             "spark_executor_memory": "512m",
             "spark_executor_extraJavaOptions": SHORT_LIVED_JVM,
-            "spark_cores_max": str(WORKERS),
+            "spark_cores_max": str(len(HOSTS)),
             "spark_driver_host": "127.0.0.1",
         }
 
-    def _start(self, kind: str, *words: str) -> None:
+    def _start(self, kind: str, host: str, *words: str) -> None:
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"]
         environment = {
             **os.environ,
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED_JVM,
@@ -60,7 +64,7 @@ class LoopbackCluster:
         with (self.directory / f"{kind.rpartition('.')[2]}-{len(self._processes)}.log").open("ab") as log:
             self._processes.append(
                 subprocess.Popen(
-                    [*command, "--host", "127.0.0.1", *words],
+                    [*command, "--host", host, *words],
                     stdout=log,
                     stderr=log,
                     env=environment,
@@ -71,13 +75,13 @@ class LoopbackCluster:
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._start("master.Master", "--port", str(self._port), "--webui-port", str(self._web_port))
-        for number in range(WORKERS):
+        self._start("master.Master", HOSTS[0], "--port", str(self._port), "--webui-port", str(self._web_port))
+        for number, host in enumerate(HOSTS):
             folder = self.directory / f"worker-{number}"
             words = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder), "--webui-port", str(free_port()))
-            self._start("worker.Worker", *words, self.master)
+            self._start("worker.Worker", host, *words, self.master)
         until = time.monotonic() + START_LIMIT_S
-        while self._workers() < WORKERS:
+        while self._workers() < len(HOSTS):
             if time.monotonic() > until or any(one.poll() is not None for one in self._processes):
                 said = "\n".join(path.read_text(errors="replace")[-1500:] for path in self.directory.glob("*.log"))
                 self._end()

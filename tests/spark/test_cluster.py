@@ -68,4 +68,5 @@ def test_a_task_that_runs_twice_at_once_writes_its_rows_once(
     code = driver.run(2, 3, master=cluster.master, settings=settings, straggler=str(mark))
     assert code == 0, driver.log()
     assert mark.exists(), "no task lingered"
+    assert not mark.read_text()
     check_exact(standalone, topic)
