@@ -110,6 +110,10 @@ class Catalog:
         self._path = f"{ROOT}/{name}"
         self.record = GuardedRecord(store, self._path, pack=packing.pack_ledger_record)
 
+    async def look(self) -> Versioned | None:
+        """The log's record as it is now; what `record` knows of it stays."""
+        return await GuardedRecord(self._store, self._path).read()
+
     def watch(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Tell of changes of the log's own record; returns the call that ends it."""
         return self._store.watch(self._path, lambda change: listener() if change.path == self._path else None)

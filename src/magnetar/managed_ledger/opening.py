@@ -54,9 +54,12 @@ async def delete_log(log: LogParts, record: LogRecord) -> None:
 
 
 async def finish_log_deletion(log: LogParts, record: LogRecord) -> None:
-    """Delete everything of a log whose record says that it is going away: cursors, ledgers, and the record last."""
+    """Delete everything of a log whose record says that it is going away: cursors, ledgers, and the record last.
+
+    PersistenceFailed when another owner has finished it meanwhile: cursors of these names are no longer ours.
+    """
     for name in await log.catalog.cursor_names():
-        await delete_stored_cursor(log, name)
+        await _delete_stored_cursor(log, name, record)
     for ledger_id in record.present.deleting:
         try:
             await log.delete_ledger(ledger_id)
@@ -66,11 +69,19 @@ async def finish_log_deletion(log: LogParts, record: LogRecord) -> None:
         await record.delete()
 
 
-async def delete_stored_cursor(log: LogParts, name: str) -> None:
-    """Delete a cursor that no one has open, with its ledgers; without reading its state."""
+async def _delete_stored_cursor(log: LogParts, name: str, record: LogRecord) -> None:
+    """Delete a cursor that no one has open, with its ledgers; without reading its state.
+
+    A cursor that was read while the log's record still said that it is going away belongs to that log; what is made
+    anew under its name afterwards has a record with another version.
+    """
     found = await CursorStore.take(log, name)
-    if found is not None:
-        await found.delete()
+    if found is None:
+        return
+    present = await log.catalog.look()
+    if present is None or present.version != record.version or not LedgerRecord(present.value).is_deleted:
+        raise PersistenceFailed(f"The deletion of {log.name} was finished by another owner")
+    await found.delete()
 
 
 def _left_over(record: LedgerRecord) -> list[int]:

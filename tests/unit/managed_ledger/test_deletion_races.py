@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An owner that stands still while it deletes a log, and goes on when another has finished that and begun anew.
+
+Carries.
+"""
+
+import asyncio
+
+import pytest
+
+from magnetar.errors import MagnetarError
+from magnetar.metadata.store import MetadataStore, Record, Stored
+from tests.unit.ledger.faulty_store import FaultyStore
+from tests.unit.managed_ledger.owners import Owner, World
+
+
+class HaltingStore(FaultyStore):
+    """Stands still before the call of a number; counts from when it is told to."""
+
+    def __init__(self, inner: MetadataStore) -> None:
+        super().__init__(inner)
+        self.calls_left: int | None = None
+        self.halted = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def _turn(self) -> None:
+        if self.calls_left is None:
+            return
+        self.calls_left -= 1
+        if self.calls_left == 0:
+            self.halted.set()
+            await self.go_on.wait()
+
+    async def get(self, path: str) -> Record | None:
+        await self._turn()
+        return await super().get(path)
+
+    async def put(
+        self,
+        path: str,
+        value: bytes,
+        *,
+        expected_version: int | None = None,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> Stored:
+        await self._turn()
+        return await super().put(
+            path, value, expected_version=expected_version, ephemeral=ephemeral, sequential=sequential
+        )
+
+    async def delete(self, path: str, *, expected_version: int | None = None) -> None:
+        await self._turn()
+        await super().delete(path, expected_version=expected_version)
+
+    async def children(self, path: str) -> list[str]:
+        await self._turn()
+        return await super().children(path)
+
+
+async def halted_deletion(call: int) -> bool:
+    """Another owner makes the log and its cursors anew meanwhile; False when the deletion ended before that call."""
+    world = World(ledger_entries_max=5)
+    paused = Owner(world, "paused", world.settings, store=HaltingStore(world.owner().store.inner))
+    store = paused.store
+    assert isinstance(store, HaltingStore)
+    ledger = await paused.open()
+    for name in ("first", "second"):
+        cursor = await ledger.open_cursor(name, initial="earliest")
+        # Some versions on, so that no record that is made anew has the same.
+        for index in range(9):
+            await cursor.set_user_properties({"index": str(index)})
+            await ledger.set_properties({"index": str(index), "cursor": name})
+    store.calls_left = call
+    deleting = asyncio.create_task(ledger.delete())
+    halting = asyncio.create_task(store.halted.wait())
+    await asyncio.wait((deleting, halting), return_when=asyncio.FIRST_COMPLETED)
+    is_halted = store.halted.is_set()
+    halting.cancel()
+    next_one = world.owner()
+    ledger = await next_one.open()
+    for name in ("first", "second"):
+        if name not in ledger.cursors:
+            await ledger.open_cursor(name, initial="earliest")
+    next_one.publisher.append_many(3)
+    await next_one.publisher.rest()
+    store.go_on.set()
+    try:
+        await deleting
+    except MagnetarError:
+        assert is_halted
+    await next_one.die()
+    heir = world.owner()
+    ledger = await heir.open(create=False)
+    assert sorted(ledger.cursors) == ["first", "second"], f"halted before call {call}"
+    await heir.close()
+    await paused.die()
+    return is_halted
+
+
+@pytest.mark.feature("F-ML-16")
+def test_who_stands_still_in_a_deletion_deletes_nothing_that_was_made_after_it() -> None:
+    async def scenario() -> None:
+        call = 1
+        while await halted_deletion(call):
+            call += 1
+        assert call > 8
+
+    asyncio.run(scenario())
