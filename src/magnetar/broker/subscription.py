@@ -73,7 +73,7 @@ class Subscription:
         self.active_ms = parts.clock.now_ms()
         # Acknowledgements that wait for the end of their transaction; None while there never was one.
         self.pending_acks: PendingAckLog | None = None
-        self.opening_pending_acks = asyncio.Lock()
+        self.opening_pending_acks: asyncio.Lock | None = None
         # Opens their log anew after it failed; None while there never was one.
         self.reopen_pending_acks: Callable[[], Awaitable[PendingAckLog]] | None = None
         # The number of the topic's last durable message.

@@ -458,6 +458,9 @@ class Topic:
         if 0 < subscriptions_max <= len(self.subscriptions):
             raise NotSupported(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
 
+    def _last_stored(self) -> int:
+        return self.stored_index
+
     def _counted_in(self) -> tuple[int, int]:
         return self.messages_in, self.bytes_in
 
@@ -490,7 +493,7 @@ class Topic:
     def _new_subscription(self, name: str, cursor: Cursor) -> Subscription:
         subscription = Subscription(name, self.managed_ledger, cursor, self._dispatch, topic=self.name)
         lookups = EntryLookups(self.managed_ledger, self._dispatch.memory.facts)
-        subscription.count_messages(lookups, lambda: self.stored_index)
+        subscription.count_messages(lookups, self._last_stored)
         self.subscriptions[name] = subscription
         self.dispatch_rates.apply(subscription)
         return subscription

@@ -12,7 +12,8 @@ Decides.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Final, cast
 
 from pyroaring import BitMap
 from sortedcontainers import SortedDict
@@ -43,6 +44,10 @@ def words_of(bits: int) -> list[int]:
     return words
 
 
+# What most cursors have of batches acked in part: a sorted dict of their own would be half of their memory.
+_NO_BATCHES: Final = cast("SortedDict[Position, int]", MappingProxyType({}))
+
+
 class CursorState:
     __slots__ = ("_batches", "_ledgers", "_mark_ordinal", "acked", "changes", "mark_delete", "read_position", "tally")
 
@@ -50,7 +55,7 @@ class CursorState:
         self._ledgers = ledgers
         self.acked = AckedEntries()
         # Unacked bits by position, of entries whose batch is acked in part.
-        self._batches: SortedDict[Position, int] = SortedDict()
+        self._batches = _NO_BATCHES
         self.mark_delete = mark_delete
         self._mark_ordinal = ledgers.ordinal(mark_delete)
         self.read_position = ledgers.next_position(mark_delete)
@@ -153,11 +158,12 @@ class CursorState:
                 kept = bitmap.copy()
                 kept.remove_range(span.entries, bitmap.max() + 1)
                 acked.adopt(ledger_id, kept)
-        self._batches = SortedDict(
-            (position, bits)
+        held = {
+            position: bits
             for position, bits in batches.items()
             if bits and self._ledgers.contains(position) and not acked.contains(*position)
-        )
+        }
+        self._batches = SortedDict(held) if held else _NO_BATCHES
         self._forget_through(self.mark_delete)
         self._advance()
 
@@ -276,6 +282,8 @@ class CursorState:
         if left and left != known:
             if self.tally is not None:
                 self.tally.on_acked(position, None if known is None else known.bit_count(), left.bit_count())
+            if self._batches is _NO_BATCHES:
+                self._batches = SortedDict()
             self._batches[position] = left
             self.changes += 1
         return left
@@ -331,7 +339,7 @@ class CursorState:
         if self.tally is not None:
             self.tally.forget()
         self.acked.clear()
-        self._batches.clear()
+        self._batches = _NO_BATCHES
         self.mark_delete = position
         self._mark_ordinal = self._ledgers.ordinal(position)
         self.read_position = self._ledgers.next_position(position)

@@ -6,10 +6,15 @@ Decides.
 """
 
 from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Final, cast
 
 from sortedcontainers import SortedDict
 
 from magnetar.ids import Position
+
+# What a dispatcher has whose entries nobody asked for again: a sorted dict of its own would be most of its memory.
+_NONE: Final = cast("SortedDict[Position, int]", MappingProxyType({}))
 
 
 class RedeliveryCounts:
@@ -17,7 +22,7 @@ class RedeliveryCounts:
 
     def __init__(self, entries_max: int = 100_000) -> None:
         self._entries_max = entries_max
-        self._counts: SortedDict[Position, int] = SortedDict()
+        self._counts = _NONE
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -27,6 +32,8 @@ class RedeliveryCounts:
         return count
 
     def raise_all(self, positions: Iterable[Position]) -> None:
+        if self._counts is _NONE:
+            self._counts = SortedDict()
         counts = self._counts
         for position in positions:
             counts[position] = counts.get(position, 0) + 1
@@ -34,7 +41,8 @@ class RedeliveryCounts:
             counts.popitem(0)
 
     def forget(self, position: Position) -> None:
-        self._counts.pop(position, None)
+        if self._counts:
+            self._counts.pop(position, None)
 
     def forget_through(self, position: Position) -> None:
         counts = self._counts
@@ -42,4 +50,4 @@ class RedeliveryCounts:
             counts.popitem(0)
 
     def clear(self) -> None:
-        self._counts.clear()
+        self._counts = _NONE

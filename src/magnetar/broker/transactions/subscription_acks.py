@@ -6,6 +6,7 @@ decides whether an acknowledgement is allowed.
 Carries.
 """
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,8 @@ async def open_pending_acks(
     topic: TopicName, subscription: "Subscription", managed_ledgers: ManagedLedgers, tasks: Tasks, records_max: int
 ) -> PendingAckLog:
     """The log of a subscription; the first transaction on it makes one."""
+    if subscription.opening_pending_acks is None:
+        subscription.opening_pending_acks = asyncio.Lock()
     async with subscription.opening_pending_acks:
         if subscription.pending_acks is not None:
             return subscription.pending_acks
