@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "native"
-MODULES = ("magnetar.wire._runs", "magnetar.spark._rows")
+MODULES = ("magnetar.wire._runs", "magnetar.runtime._groups", "magnetar.spark._rows")
 
 
 def main() -> int:

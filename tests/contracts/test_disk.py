@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every Disk promises: the real one, the simulated one at once, and the simulated one with delays."""
+"""What every Disk promises: the real one, also with its compiled writer, the simulated one at once, and with delays."""
 
 import asyncio
 import errno
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from magnetar.errors import DataDirectoryInUse
+from magnetar.runtime import native_log
 from magnetar.runtime.disk import Disk, GroupLimits, SyncedLog
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.runtime.simulated_disk import SimulatedDisk
@@ -25,6 +27,7 @@ RunOnDisk = Callable[[Scenario], None]
 _MOMENT = Latency(0.1, 0.1)
 _DISKS: dict[str, Callable[[Path], Disk]] = {
     "real": lambda root: RealDisk(str(root)),
+    "real-compiled": lambda root: RealDisk(str(root)),
     "simulated": lambda root: SimulatedDisk(Random(1)),
     "simulated-with-delays": lambda root: SimulatedDisk(
         Random(2),
@@ -34,8 +37,18 @@ _DISKS: dict[str, Callable[[Path], Disk]] = {
 
 
 @pytest.fixture(params=sorted(_DISKS))
-def on_disk(request: pytest.FixtureRequest, tmp_path: Path, loop_run: RunOnLoop) -> RunOnDisk:
+def on_disk(
+    request: pytest.FixtureRequest, tmp_path: Path, loop_run: RunOnLoop, monkeypatch: pytest.MonkeyPatch
+) -> RunOnDisk:
     """Run a scenario on a fresh disk and close it; no thread may be left."""
+    if request.param == "real-compiled":
+        if not native_log.is_built():
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(
+                "the compiled writer is not built: `make compile` builds it"
+            )
+        monkeypatch.delenv("MAGNETAR_PURE", raising=False)
+    else:
+        monkeypatch.setenv("MAGNETAR_PURE", "1")
 
     async def run(scenario: Scenario) -> None:
         before = threading.enumerate()

@@ -8,6 +8,7 @@ only be abandoned. Carries.
 import errno
 import os
 from collections.abc import Sequence
+from typing import Protocol
 
 from magnetar.runtime.disk import PAGE_BYTES, Buffer
 
@@ -15,7 +16,14 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX")
 # Write and sync in one system call: one wait for the interpreter lock less per group than write plus fdatasync.
 _WRITE_AND_SYNC: int | None = getattr(os, "RWF_DSYNC", None)
 _ZEROS = bytes(PAGE_BYTES)
+_ENDLESS = 2**62
 _NO_ROOM_AHEAD = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EOPNOTSUPP, errno.EINVAL))
+
+
+class Groups(Protocol):
+    """What is queued for a log; `native/_groups.pyx`."""
+
+    def write_groups(self, fd: int, offset: int, until: int, fills_pages: bool, /) -> tuple[int, int]: ...
 
 
 def _rename_spare(spare: str, path: str) -> None:
@@ -86,6 +94,14 @@ class LogFile:
             self._append_in_parts(buffers, length + padding)
         self._written += length
         self._allocated = max(self._allocated, self._written + padding)
+
+    def append_groups(self, pieces: Groups) -> int:
+        """Write and sync what is queued, group by group, until there is something else to do; returns what."""
+        until = self._allocated if self._preallocate_bytes else _ENDLESS
+        why, self._written = pieces.write_groups(self._fd, self._written, until, self._fills_pages)
+        written = -(-self._written // PAGE_BYTES) * PAGE_BYTES if self._fills_pages else self._written
+        self._allocated = max(self._allocated, written)
+        return why
 
     def finish(self) -> None:
         """Cut off what was allocated and not used, and close."""

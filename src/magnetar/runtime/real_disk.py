@@ -10,8 +10,10 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 
 from magnetar.errors import DataDirectoryInUse
+from magnetar.runtime import native_log
 from magnetar.runtime.blocking_calls import BlockingCalls
 from magnetar.runtime.disk import DEFAULT_LIMITS, Buffer, Disk, DiskLock, DiskUsage, File, GroupLimits, SyncedLog
 from magnetar.runtime.log_file import LogFile, sync_directory, write_fully
@@ -65,7 +67,9 @@ class RealDisk(Disk):
         except asyncio.CancelledError:
             opening.add_done_callback(_abandon_unwanted)
             raise
-        log = ThreadedLog(
+        native = native_log.load() if sync and not limits.delay_max_ms else None
+        begin = ThreadedLog if native is None else partial(native_log.NativeLog, native)
+        log = begin(
             file,
             open_next=open_next,
             on_synced=on_synced,

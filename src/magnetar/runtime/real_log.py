@@ -20,11 +20,11 @@ from magnetar.runtime.disk import Buffer, GroupLimits, LogStats, SyncedLog
 from magnetar.runtime.log_file import LogFile
 
 
-class _End:
+class End:
     """The last order of a log."""
 
 
-class _Roll(NamedTuple):
+class Roll(NamedTuple):
     path: str
     spare: str | None
 
@@ -34,7 +34,7 @@ class _LoopGone(Exception):
 
 
 # What the loop hands to the writer: buffers to append, the file to roll to, or the end.
-_Order = Sequence[Buffer] | _Roll | _End
+_Order = Sequence[Buffer] | Roll | End
 
 
 class ThreadedLog(SyncedLog):
@@ -90,7 +90,7 @@ class ThreadedLog(SyncedLog):
     def roll(self, path: str, spare: str | None = None) -> None:
         if self._closing or self._failure is not None:
             raise self._refusal()
-        self._order(_Roll(path, spare))
+        self._order(Roll(path, spare))
 
     def queued_bytes(self) -> int:
         return self._appended - self._told
@@ -101,10 +101,10 @@ class ThreadedLog(SyncedLog):
     async def close(self) -> None:
         if not self._closing:
             self._closing = True
-            self._order(_End())
+            self._order(End())
         await asyncio.shield(self._ended)
 
-    def _order(self, order: _Roll | _End) -> None:
+    def _order(self, order: Roll | End) -> None:
         self._queue.append((order, 0))
         if self._idle:
             self._idle = False
@@ -116,25 +116,35 @@ class ThreadedLog(SyncedLog):
         return OSError(errno.EBADF, "the log is closed")
 
     def _tell(self) -> None:
-        self._telling = False
-        position = self._synced
+        position = self._synced_so_far()
         if position > self._told and self._failure is None:
             self._told = position
             self._on_synced(position)
 
+    def _synced_so_far(self) -> int:
+        self._telling = False
+        return self._synced
+
+    def _let_go(self) -> None:
+        """The writer has ended: forget what is still queued."""
+        self._queue.clear()
+
     def _end(self) -> None:
         # This call is the last thing the writer did, so it is gone at once.
         self._thread.join()
-        if not self._ended.done():
-            self._ended.set_result(None)
-            self._on_ended(self)
+        try:
+            self._tell()
+        finally:
+            self._let_go()
+            if not self._ended.done():
+                self._ended.set_result(None)
+                self._on_ended(self)
 
     def _fail(self, error: OSError) -> None:
         try:
             self._tell()
         finally:
             self._failure = error
-            self._queue.clear()
             self._end()
             self._on_failed(error)
 
@@ -165,9 +175,9 @@ class ThreadedLog(SyncedLog):
                     self._rest(None)
                     continue
                 order, length = queue.popleft()
-                if isinstance(order, _End):
+                if isinstance(order, End):
                     break
-                if isinstance(order, _Roll):
+                if isinstance(order, Roll):
                     file.finish()
                     file = self._open_next(order.path, order.spare)
                     continue
@@ -202,7 +212,7 @@ class ThreadedLog(SyncedLog):
                 self._rest(wait_s)
                 continue
             order, order_bytes = queue[0]
-            if isinstance(order, (_Roll, _End)):
+            if isinstance(order, (Roll, End)):
                 self._empty += 1
                 return length
             if length + order_bytes > bytes_max or len(group) + len(order) > buffers_max:

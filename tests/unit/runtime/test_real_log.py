@@ -43,6 +43,12 @@ class Calls:
         return wrapper
 
 
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls of the compiled writer are out of reach."""
+    monkeypatch.setenv("MAGNETAR_PURE", "1")
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return Calls(monkeypatch)
