@@ -19,6 +19,8 @@ WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 # Tests of real processes wait more than they compute. A file stays whole, for its tests share servers; files keep their
 # order, since the longest are not those with the most tests.
 SIDE_BY_SIDE := -n $(shell expr 2 \* $(WORKERS)) --dist loadfile --no-loadscope-reorder
+# What a line of Spark has to do: its data source API in every direction, and its client.
+SPARK_LINES := $(addprefix tests/spark/test_,batch_source.py stream_source.py sink.py connect.py)
 CODE := src tests tools $(wildcard benchmarks)
 ARGS ?=
 
@@ -52,6 +54,13 @@ $(VENV)/.spark: $(VENV)/.test requirements/spark.txt requirements/delta.txt
 	@$(BIN)/python -m tools.java
 	@touch $@
 
+# Beside the others' packages and not among them: two lines of Spark do not go into one.
+$(VENV)/.spark-lines: $(VENV)/.spark requirements/spark-older.txt requirements/connect.txt
+	@echo "installing another line of Spark, and what its client needs"
+	@$(PIP_INSTALL) --require-hashes --no-deps --upgrade --target $(VENV)/connect -r requirements/connect.txt
+	@$(PIP_INSTALL) --require-hashes --no-deps --upgrade --target $(VENV)/spark-older -r requirements/spark-older.txt
+	@touch $@
+
 $(VENV)/.bench: $(VENV)/.test requirements/bench.txt
 	@echo "installing what draws plots"
 	@$(PIP_INSTALL) --require-hashes -r requirements/bench.txt
@@ -73,7 +82,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss fuzz soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-faults sim bench bench-peers bench-spark bench-spark-peers bench-page features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss fuzz soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-lines spark-faults sim bench bench-peers bench-spark bench-spark-peers bench-page features
 test: $(VENV)/.spark $(VENV)/.compiled ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
@@ -116,7 +125,7 @@ faults: $(VENV)/.test ## Do real processes survive kills, pauses and full disks?
 	@$(PYTEST) tests/faults $(SIDE_BY_SIDE)
 
 cluster-faults: $(VENV)/.test ## Kills and pauses of brokers on every metadata store, beyond what `faults` runs.
-	@CLUSTER_FAULTS=all $(PYTEST) tests/faults/test_cluster*.py
+	@CLUSTER_FAULTS=all $(PYTEST) tests/faults/test_cluster*.py --run-name cluster-faults
 
 power-loss: $(VENV)/.test ## The power fails at every call of a recorded life of a bookie and a metadata store; minutes.
 	@POWER_LOSS=all $(PYTEST) tests/faults/test_power_loss.py -n0 --timeout 3600
@@ -150,8 +159,12 @@ deploy-check: $(VENV)/.test ## Container file, Compose, Helm chart and systemd u
 spark: $(VENV)/.spark ## Is a topic a DataFrame, live and historical, exactly once?
 	@$(PYTEST) tests/spark
 
+spark-lines: $(VENV)/.spark-lines ## With two lines of Spark, in a session and through Spark Connect.
+	@PYTHONPATH=$(CURDIR)/$(VENV)/connect $(PYTEST) $(SPARK_LINES)
+	@PYTHONPATH=$(CURDIR)/$(VENV)/spark-older:$(CURDIR)/$(VENV)/connect $(PYTEST) $(SPARK_LINES)
+
 spark-faults: $(VENV)/.spark ## Drivers and executors killed or stopped at every place of a micro-batch; an hour.
-	@MAGNETAR_SPARK_FAULTS=all $(PYTEST) tests/spark/test_driver_kills.py tests/spark/test_cluster.py tests/spark/test_process_kills.py tests/spark/test_sink_faults.py tests/spark/test_sink_crashes.py tests/spark/test_sql_commands.py
+	@MAGNETAR_SPARK_FAULTS=all $(PYTEST) --run-name spark-faults tests/spark/test_driver_kills.py tests/spark/test_cluster.py tests/spark/test_process_kills.py tests/spark/test_sink_faults.py tests/spark/test_sink_crashes.py tests/spark/test_sql_commands.py
 
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
@@ -185,6 +198,8 @@ lock: $(VENV)/.test ## Compile requirements/*.in to locked versions with hashes;
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -o requirements/run.txt requirements/run.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -o requirements/test.txt requirements/test.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -o requirements/spark.txt requirements/spark.in
+	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -o requirements/spark-older.txt requirements/spark-older.in
+	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -o requirements/connect.txt requirements/connect.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -c requirements/spark.txt -o requirements/delta.txt requirements/delta.in
 	@$(COMPILE) $(ARGS) -c requirements/build.txt -c requirements/run.txt -c requirements/test.txt -c requirements/spark.txt -o requirements/bench.txt requirements/bench.in
 
