@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import uvloop
 
@@ -40,27 +40,19 @@ class Turn(NamedTuple):
     loop_us_per_entry: float
 
 
-class Ledger:
-    """A listener with its entries, packed before the clock starts."""
-
-    def __init__(self, ledger_id: int, entries: int, load: "Load") -> None:
-        packer = EntryPacker(ledger_id, DigestType.CRC32C, b"")
-        body = [b"x" * (ENTRY_BYTES - 36)]
-        self.entries = [packer.pack(entry_id, entry_id - 1, 0, body) for entry_id in range(entries)]
-        self._load = load
-
-    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
-        assert code == 0, "an entry was refused"
-        self._load.on_durable(last - first + 1)
+def packed(ledger_id: int, entries: int) -> list[bytes]:
+    packer = EntryPacker(ledger_id, DigestType.CRC32C, b"")
+    body = [b"x" * (ENTRY_BYTES - 36)]
+    return [packer.pack(entry_id, entry_id - 1, 0, body) for entry_id in range(entries)]
 
 
 class Load:
-    """Keeps a window of entries in the journal, until all of them are durable."""
+    """Keeps a window of entries in the journal, until all are durable; they are packed before the clock starts."""
 
     def __init__(self, journal: Journal, entries: int, window: int) -> None:
         self._journal = journal
         self._each = entries // LEDGERS
-        self._ledgers = [Ledger(ledger_id, self._each, self) for ledger_id in range(LEDGERS)]
+        self._ledgers = [packed(ledger_id, self._each) for ledger_id in range(LEDGERS)]
         self._window = window
         self._next = 0
         self._appended = 0
@@ -72,17 +64,14 @@ class Load:
         share = READ_ENTRIES // LEDGERS
         while self._appended < self.total and self._appended - self._durable < self._window:
             first, last = self._next, min(self._next + share, self._each) - 1
-            entries: list[bytes] = []
-            runs: list[list[Any]] = []
-            for ledger in self._ledgers:
-                entries += ledger.entries[first : last + 1]
-                runs.append([ledger, first, last])
-            self._journal.append_runs(entries, runs)
+            entries = [entry for ledger in self._ledgers for entry in ledger[first : last + 1]]
+            self._journal.append_entries(entries, self._appended, self)
             self._appended += len(entries)
             self._next = last + 1
 
-    def on_durable(self, count: int) -> None:
-        self._durable += count
+    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
+        assert code == 0, "an entry was refused"
+        self._durable += last - first + 1
         if self._durable == self.total:
             self.over.set_result(None)
         elif self._appended - self._durable <= self._window // 2:

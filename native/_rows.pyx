@@ -16,7 +16,7 @@ cdef extern from "crc32c.h":
 
 magnetar_crc32c_prepare()
 
-EDITION = 3
+EDITION = 4
 
 cdef enum:
     WIDTH = 8

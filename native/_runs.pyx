@@ -9,7 +9,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 
 cdef extern from "crc32c.h":
@@ -24,7 +24,7 @@ cdef extern from "crc32c.h":
 
 magnetar_crc32c_prepare()
 
-EDITION = 3
+EDITION = 4
 
 
 def cut_frames(bytes chunk not None, Py_ssize_t start, Py_ssize_t size_max, list frames not None):
@@ -43,6 +43,112 @@ def cut_frames(bytes chunk not None, Py_ssize_t start, Py_ssize_t size_max, list
         ))
         start = until
     return start
+
+
+def cut_adds(bytes chunk not None, Py_ssize_t start, Py_ssize_t size_max, bytes master_key not None, list entries not None):
+    cdef const char *data = PyBytes_AS_STRING(chunk)
+    cdef const char *packet
+    cdef const char *key = NULL
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(chunk)
+    cdef Py_ssize_t length
+    if PyBytes_GET_SIZE(master_key) == 20:
+        key = PyBytes_AS_STRING(master_key)
+    elif PyBytes_GET_SIZE(master_key):
+        return start, master_key
+    if start < 0:
+        raise ValueError("a chunk is read from its beginning or later")
+    while size - start >= 4:
+        length = magnetar_get32(data + start)
+        if length < 40 or length > size_max or length > size - start - 4:
+            break
+        packet = data + start + 4
+        if magnetar_get32(packet) != 0x02010000:
+            break
+        if key == NULL:
+            master_key = PyBytes_FromStringAndSize(packet + 4, 20)
+            key = PyBytes_AS_STRING(master_key)
+        elif memcmp(key, packet + 4, 20):
+            break
+        entries.append(PyBytes_FromStringAndSize(packet + 24, length - 24))
+        start += 4 + length
+    return start, master_key
+
+
+def answer_adds(int32_t code, list entries not None):
+    cdef bytes answers = PyBytes_FromStringAndSize(NULL, 28 * len(entries))
+    cdef char *to = PyBytes_AS_STRING(answers)
+    cdef bytes entry
+    for entry in entries:
+        if PyBytes_GET_SIZE(entry) < 16:
+            raise ValueError("a packed entry begins with two ids")
+        magnetar_put32(to, 24)
+        magnetar_put32(to + 4, 0x02010000)
+        magnetar_put32(to + 8, <uint32_t>code)
+        memcpy(to + 12, PyBytes_AS_STRING(entry), 16)
+        to += 28
+    return answers
+
+
+def fine_ledgers(dict states not None, bytes master_key not None, list entries not None, Py_ssize_t start, Py_ssize_t bytes_max):
+    cdef list found = []
+    cdef bytes entry
+    cdef const char *data
+    cdef int64_t ledger_id, last = -1
+    cdef object number = None
+    cdef object state
+    cdef Py_ssize_t at
+    cdef Py_ssize_t size
+    if start < 0:
+        raise ValueError("entries are read from the first or a later one")
+    for at in range(start, len(entries)):
+        entry = <bytes?>entries[at]
+        data = PyBytes_AS_STRING(entry)
+        size = PyBytes_GET_SIZE(entry)
+        if size < 32 or size > bytes_max or <int64_t>magnetar_get64(data + 8) < 0:
+            break
+        ledger_id = <int64_t>magnetar_get64(data)
+        if ledger_id != last or number is None:
+            number = ledger_id
+            state = states.get(number)
+            if state is None or not state.open_to_adds or state.master_key != master_key:
+                break
+            last = ledger_id
+        found.append(number)
+    return found
+
+
+def put_entries(dict ledgers not None, list ledger_ids not None, list entries not None, Py_ssize_t start):
+    cdef Py_ssize_t at
+    cdef Py_ssize_t count = len(ledger_ids)
+    cdef Py_ssize_t added = 0
+    cdef Py_ssize_t added_bytes = 0
+    cdef bytes entry
+    cdef object ledger_id, last = None
+    cdef object entry_id
+    cdef dict held = None
+    cdef object old
+    if start < 0 or start + count > len(entries):
+        raise ValueError("there are fewer entries than ledgers")
+    for at in range(count):
+        ledger_id = ledger_ids[at]
+        entry = <bytes?>entries[start + at]
+        if PyBytes_GET_SIZE(entry) < 16:
+            raise ValueError("a packed entry begins with two ids")
+        if ledger_id is not last:
+            held = ledgers.get(ledger_id)
+            if held is None:
+                held = {}
+                ledgers[ledger_id] = held
+            last = ledger_id
+        entry_id = <int64_t>magnetar_get64(PyBytes_AS_STRING(entry) + 8)
+        added += 1
+        added_bytes += PyBytes_GET_SIZE(entry)
+        old = held.get(entry_id)
+        if old is not None:
+            added -= 1
+            added_bytes -= PyBytes_GET_SIZE(<bytes?>old)
+        held[entry_id] = entry
+    return added, added_bytes
 
 
 cdef inline int _varint(const uint8_t *data, Py_ssize_t size, Py_ssize_t *at, uint64_t *number) noexcept:

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from magnetar.wire.bookkeeper import v2, v3
 from magnetar.wire.bookkeeper.codes import status_of
+from magnetar.wire.bookkeeper.plain_adds import answer_adds
 from magnetar.wire.proto import bookkeeper_pb2 as bk
 
 _encode_add_responses: Final = v2.encode_add_responses
@@ -31,6 +32,21 @@ class LedgerAnswers:
 
     def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
         self._answer(_encode_add_responses(code, self._ledger_id, first, last), last - first + 1, code)
+
+
+class BatchAnswers:
+    """Answers version 2 adds of any ledgers that came together; told of them by their numbers."""
+
+    __slots__ = ("_answer", "_entries")
+
+    def __init__(self, connection: AddAnswerer, entries: list[bytes]) -> None:
+        self._answer = connection.answer_adds
+        self._entries = entries
+
+    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
+        count = last - first + 1
+        entries = self._entries if count == len(self._entries) else self._entries[first : last + 1]
+        self._answer(answer_adds(code, entries), count, code)
 
 
 class OldAnswer:

@@ -14,12 +14,18 @@ class AddListener(Protocol):
     def on_added(self, bookie: str, first: int, last: int, code: int) -> None: ...
 
 
-# Listener, first and last entry: one object for each run, because with many ledgers each add is a run.
+class AddSource(Protocol):
+    """Where adds of many ledgers come from together."""
+
+    def batch_listener(self, entries: list[bytes]) -> AddListener:
+        """Who is told of these entries, by their numbers among them instead of their ids."""
+
+    def ledger_listener(self, ledger_id: int) -> AddListener:
+        """Who is told of entries of one ledger."""
+
+
+# Listener, first and last entry.
 Run = list[Any]
-
-
-LedgerRun = tuple[int, int, list[bytes], bytes, AddListener]
-"""Consecutive entries of one ledger: its id, the first entry's, the entries, the master key, and who waits for them."""
 
 
 class AddRuns:

@@ -9,12 +9,12 @@ Carries.
 import asyncio
 import logging
 from collections.abc import Callable
-from struct import Struct
 from typing import Final
 
-from magnetar.bookie.add_runs import AddRuns
+from magnetar.bookie.add_runs import AddRuns, AddSource
 from magnetar.bookie.counts import BookieCounts
-from magnetar.bookie.held_adds import HeldAdd, HeldAdds
+from magnetar.bookie.entry_batches import ids_of
+from magnetar.bookie.held_adds import HeldAdd, HeldAdds, HeldBatch
 from magnetar.bookie.ledger_state import MASTER_KEY_BYTES_MAX
 from magnetar.bookie.ledgers import Ledgers
 from magnetar.config.bookie import BookieSettings
@@ -22,8 +22,7 @@ from magnetar.errors import Damaged
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.bookkeeper.codes import ReturnCode
 from magnetar.wire.bookkeeper.entry import METADATA_BYTES
-
-_IDS: Final = Struct(">qq")
+from magnetar.wire.bookkeeper.plain_adds import PlainAdds
 
 _LEARNT_TOGETHER_MAX: Final = 1_000
 
@@ -42,6 +41,7 @@ class CarefulAdds:
         "_loop",
         "_refused",
         "_store",
+        "_store_fine",
         "_tasks",
         "_timer",
         "_wait_max_s",
@@ -61,6 +61,7 @@ class CarefulAdds:
         ledgers: Ledgers,
         tasks: Tasks,
         store: Callable[[HeldAdd], None],
+        store_fine: Callable[[PlainAdds, int, AddSource], int],
         counts: BookieCounts,
     ) -> None:
         self.bookie = bookie
@@ -68,6 +69,7 @@ class CarefulAdds:
         self._ledgers = ledgers
         self._tasks = tasks
         self._store = store
+        self._store_fine = store_fine
         self._counts = counts
         self._entry_bytes_max = settings.entry_bytes_max
         self._wait_max_s = settings.held_adds_wait_max_ms / 1000
@@ -101,6 +103,18 @@ class CarefulAdds:
         else:
             self._take(add)
 
+    def add_batch(self, adds: PlainAdds, source: AddSource) -> None:
+        """Adds that came together, when there is no room or the first of them is not plainly fine."""
+        batch = HeldBatch(self._loop.time(), adds, source, sum(map(len, adds.entries)))
+        waits = self.cache_full or self.journals_full or self._held
+        if self.ended or self.read_only or (waits and not self._held.has_room(batch)):
+            for at in range(batch.entry_count):
+                self.add(_one_of(batch, at))
+        elif waits:
+            self._hold(batch)
+        else:
+            self._take_batch(batch)
+
     def on_cache_full(self, is_full: bool) -> None:
         self.cache_full = is_full
         self._review()
@@ -127,7 +141,7 @@ class CarefulAdds:
 
     @property
     def held(self) -> int:
-        return len(self._held)
+        return self._held.count
 
     @property
     def held_bytes(self) -> int:
@@ -141,7 +155,7 @@ class CarefulAdds:
             and add.entry_id >= 0
             and len(add.master_key) <= MASTER_KEY_BYTES_MAX
             and METADATA_BYTES <= len(add.entry) <= self._entry_bytes_max
-            and _IDS.unpack_from(add.entry) == (add.ledger_id, add.entry_id)
+            and ids_of(add.entry) == (add.ledger_id, add.entry_id)
         )
 
     def _take(self, add: HeldAdd) -> None:
@@ -152,14 +166,39 @@ class CarefulAdds:
         else:
             self._refuse(add, code)
 
-    def _refuse(self, add: HeldAdd, code: int) -> None:
-        self.refusals[code] = self.refusals.get(code, 0) + 1
+    def _take_batch(self, batch: HeldBatch) -> None:
+        """Take what is fine, and look at the others one by one. Room is not asked for again before the next batch."""
+        adds, source = batch.adds, batch.source
+        at = 0
+        while at < batch.entry_count:
+            if not self.read_only:
+                at = self._store_fine(adds, at, source)
+            if at < batch.entry_count:
+                self._take_next(_one_of(batch, at))
+                at += 1
+
+    def _take_next(self, add: HeldAdd) -> None:
+        """An add whose turn it is."""
+        if not self._is_well_formed(add):
+            self._refuse(add, ReturnCode.BAD_REQUEST)
+        elif add.ledger_id not in self._ledgers.states:
+            self._hold_until_known(add)
+        elif self.read_only and not add.recovery:
+            self._refuse(add, ReturnCode.READ_ONLY)
+        else:
+            self._take(add)
+
+    def _refuse(self, add: HeldAdd | HeldBatch, code: int) -> None:
+        self.refusals[code] = self.refusals.get(code, 0) + add.entry_count
         if not self._refused:
             self._loop.call_soon(self._tell_refused)
         runs = self._refused.get(code)
         if runs is None:
             runs = self._refused[code] = AddRuns()
-        runs.add(add.listener, add.entry_id)
+        if isinstance(add, HeldBatch):
+            runs.add_all(add.source.batch_listener(add.adds.entries), 0, add.entry_count - 1)
+        else:
+            runs.add(add.listener, add.entry_id)
 
     def _tell_refused(self) -> None:
         refused, self._refused = self._refused, {}
@@ -199,8 +238,8 @@ class CarefulAdds:
         for add in adds:
             self.add(add)
 
-    def _hold(self, add: HeldAdd) -> None:
-        if not self._held.hold(HeldAdd(self._loop.time(), *add[1:])):
+    def _hold(self, add: HeldAdd | HeldBatch) -> None:
+        if not self._held.hold(add._replace(since=self._loop.time())):
             self._refuse(add, ReturnCode.TOO_MANY_REQUESTS)
         elif self._timer is None:
             self._timer = self._loop.call_later(self._wait_max_s, self._refuse_overdue)
@@ -223,11 +262,16 @@ class CarefulAdds:
             add = self._held.take()
             if add is None:
                 break
-            self._counts.held.observe((self._loop.time() - add.since) * 1000)
-            if add.ledger_id not in self._ledgers.states:
-                self._hold_until_known(add)
-            elif self.read_only and not add.recovery:
-                self._refuse(add, ReturnCode.READ_ONLY)
+            self._counts.held.observe((self._loop.time() - add.since) * 1000, add.entry_count)
+            if isinstance(add, HeldBatch):
+                self._take_batch(add)
             else:
-                self._take(add)
+                self._take_next(add)
         self.needed = bool(self.ended or self.read_only or self.cache_full or self.journals_full or self._held)
+
+
+def _one_of(batch: HeldBatch, at: int) -> HeldAdd:
+    entry = batch.adds.entries[at]
+    ledger_id, entry_id = ids_of(entry)
+    listener = batch.source.ledger_listener(ledger_id)
+    return HeldAdd(batch.since, ledger_id, entry_id, entry, batch.adds.master_key, listener, recovery=False)

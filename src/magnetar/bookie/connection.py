@@ -13,10 +13,9 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
-from magnetar.bookie.add_answers import LedgerAnswers, OldAnswer, ProtobufAnswer
-from magnetar.bookie.add_runs import LedgerRun
+from magnetar.bookie.add_answers import BatchAnswers, LedgerAnswers, OldAnswer, ProtobufAnswer
 from magnetar.bookie.guard import Guard
 from magnetar.bookie.memory_reads import MemoryReads
 from magnetar.bookie.storage import BookieStorage
@@ -28,7 +27,9 @@ from magnetar.runtime.secret_bytes import secret_bytes
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.bookkeeper import v2, v3
 from magnetar.wire.bookkeeper.codes import PROTOCOL_VERSION, RequestFlag, ReturnCode, status_of
-from magnetar.wire.bookkeeper.packet import PacketCutter, is_protobuf
+from magnetar.wire.bookkeeper.packet import is_protobuf
+from magnetar.wire.bookkeeper.plain_adds import PlainAdds
+from magnetar.wire.bookkeeper.request_cutter import RequestCutter
 from magnetar.wire.bookkeeper.shared_secret import PLUGIN, BookieSide
 from magnetar.wire.error_codes import codes_of
 from magnetar.wire.proto import bookkeeper_pb2 as bk
@@ -36,10 +37,6 @@ from magnetar.wire.proto import bookkeeper_pb2 as bk
 # What BookKeeper answers to whoever wants to authenticate where nobody has to.
 NO_AUTHENTICATION: Final = "AuthDisabledPlugin"
 
-_read_add: Final = v2.read_add
-_ADD_BYTES_MIN: Final = v2.ADD_BYTES_MIN
-_PLAIN_ADD: Final = v2.ADD_UPPER << 16
-_ADD_ENTRY_AT: Final = v2.ADD_ENTRY_AT
 _RECOVERY: Final = int(RequestFlag.RECOVERY_ADD)
 _BAD_REQUEST: Final = int(ReturnCode.BAD_REQUEST)
 _BAD_VERSION: Final = int(ReturnCode.BAD_VERSION)
@@ -49,9 +46,6 @@ _TOO_MANY: Final = int(ReturnCode.TOO_MANY_REQUESTS)
 _READ: Final = "READ_ENTRY"
 
 _log = logging.getLogger(__name__)
-
-# Adds of one ledger and one master key that follow each other: the id that would follow, the key, the entries.
-_Run = list[Any]
 
 
 class ConnectionOwner(Protocol):
@@ -87,7 +81,7 @@ class BookieConnection(asyncio.Protocol):
         # Nothing is served to a stranger but the ways to stop being one.
         self._is_strange = guard.has_strangers
         self._loop = asyncio.get_running_loop()
-        self._cutter = PacketCutter(frame_bytes_max)
+        self._cutter = RequestCutter(frame_bytes_max)
         self._listeners: dict[int, LedgerAnswers] = {}
         self._adds = 0
         self._adds_bytes = 0
@@ -124,46 +118,20 @@ class BookieConnection(asyncio.Protocol):
         if self._is_strange:
             self._serve_stranger(self._cutter.feed(data))
             return
-        runs: dict[int, _Run] = {}
-        for packet in self._cutter.feed(data):
-            # Nearly every packet is a plain add of version 2, and those of one ledger go down together.
-            if len(packet) >= _ADD_BYTES_MIN:
-                header, master_key, ledger_id, entry_id = _read_add(packet)
-                if header == _PLAIN_ADD:
-                    run = runs.get(ledger_id)
-                    if run is not None and run[0] == entry_id and run[1] == master_key:
-                        run[0] = entry_id + 1
-                        run[2].append(packet[_ADD_ENTRY_AT:])
-                        continue
-                    if run is not None:
-                        self._add_runs(runs)
-                    runs[ledger_id] = [entry_id + 1, master_key, [packet[_ADD_ENTRY_AT:]]]
-                    continue
-            if runs:
-                self._add_runs(runs)
-            if is_protobuf(packet):
-                self._serve_three(packet)
+        for request in self._cutter.cut(data):
+            if isinstance(request, PlainAdds):
+                # Nearly everything is a plain add of version 2, and those that came together go down together.
+                self._adds += len(request.entries)
+                self._adds_bytes += sum(map(len, request.entries))
+                self._storage.add_batch(request, self)
+            elif is_protobuf(request):
+                self._serve_three(request)
             else:
-                self._serve_two(packet)
-        if runs:
-            self._add_runs(runs)
+                self._serve_two(request)
         if self._cutter.fault is not None:
             _log.warning("closing the connection of %s: %s", self.peer, self._cutter.fault)
             self._end_when_answered()
         self._adjust_reading()
-
-    def _add_runs(self, runs: dict[int, _Run]) -> None:
-        """Hand down what was read and forget it here. Between ledgers there is no order to keep."""
-        listeners = self._listeners
-        read: list[LedgerRun] = []
-        for ledger_id, (following, master_key, entries) in runs.items():
-            count = len(entries)
-            self._adds += count
-            self._adds_bytes += sum(map(len, entries))
-            answers = listeners.get(ledger_id) or self._listener(ledger_id)
-            read.append((ledger_id, following - count, entries, master_key, answers))
-        runs.clear()
-        self._storage.add_runs(read)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_open = False
@@ -281,6 +249,19 @@ class BookieConnection(asyncio.Protocol):
         elif self._reading_paused:
             self._adjust_reading()
 
+    def batch_listener(self, entries: list[bytes]) -> BatchAnswers:
+        return BatchAnswers(self, entries)
+
+    def ledger_listener(self, ledger_id: int) -> LedgerAnswers:
+        """One for all adds of a ledger, so that those which follow each other are answered together."""
+        found = self._listeners.get(ledger_id)
+        if found is None:
+            if len(self._listeners) >= self._settings.connection_ledgers_max:
+                # The oldest made goes; adds that wait keep it alive.
+                del self._listeners[next(iter(self._listeners))]
+            found = self._listeners[ledger_id] = LedgerAnswers(self, ledger_id)
+        return found
+
     def close(self) -> None:
         """Say what there is to say, then go."""
         self._flush()
@@ -302,7 +283,7 @@ class BookieConnection(asyncio.Protocol):
             self._adds_bytes += len(request.entry)
             version, flags, key, ledger_id, entry_id, entry = request
             old = version != PROTOCOL_VERSION
-            answer = OldAnswer(self, request) if old else self._listeners.get(ledger_id) or self._listener(ledger_id)
+            answer = OldAnswer(self, request) if old else self.ledger_listener(ledger_id)
             self._storage.add(ledger_id, entry_id, entry, key, answer, not old and flags & _RECOVERY != 0)
         elif isinstance(request, v2.ReadRequest):
             if request.master_key is None:
@@ -315,13 +296,6 @@ class BookieConnection(asyncio.Protocol):
             self._start(partial(self._read_batch, request), _READ, refusals)
         else:
             self.send(v2.encode_auth(no_authentication()))
-
-    def _listener(self, ledger_id: int) -> LedgerAnswers:
-        if len(self._listeners) >= self._settings.connection_ledgers_max:
-            # The oldest made goes; adds that wait keep it alive.
-            del self._listeners[next(iter(self._listeners))]
-        made = self._listeners[ledger_id] = LedgerAnswers(self, ledger_id)
-        return made
 
     def _answer_read(self, request: v2.ReadRequest, entry: bytes) -> bool:
         """Give an entry that was in memory, as far as the client takes its answers."""

@@ -10,7 +10,8 @@ from collections import deque
 from itertools import islice
 from typing import NamedTuple
 
-from magnetar.bookie.add_runs import AddListener
+from magnetar.bookie.add_runs import AddListener, AddSource
+from magnetar.wire.bookkeeper.plain_adds import PlainAdds
 
 
 class HeldAdd(NamedTuple):
@@ -22,6 +23,27 @@ class HeldAdd(NamedTuple):
     listener: AddListener
     recovery: bool
 
+    @property
+    def entry_count(self) -> int:
+        return 1
+
+    @property
+    def entry_bytes(self) -> int:
+        return len(self.entry)
+
+
+class HeldBatch(NamedTuple):
+    """Adds that came together, not looked at yet."""
+
+    since: float
+    adds: PlainAdds
+    source: AddSource
+    entry_bytes: int
+
+    @property
+    def entry_count(self) -> int:
+        return len(self.adds.entries)
+
 
 class HeldAdds:
     """Invariant: bytes_held and count are of both queues' entries and never exceed bytes_max and count_max."""
@@ -32,7 +54,7 @@ class HeldAdds:
         self._bytes_max = bytes_max
         self._count_max = count_max
         self.count = 0
-        self._queue: deque[HeldAdd] = deque()
+        self._queue: deque[HeldAdd | HeldBatch] = deque()
         # By ledger: adds that wait until the ledger's state has been read.
         self._unknown: dict[int, deque[HeldAdd]] = {}
         self.bytes_held = 0
@@ -40,9 +62,12 @@ class HeldAdds:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def hold(self, add: HeldAdd) -> bool:
+    def has_room(self, add: HeldAdd | HeldBatch) -> bool:
+        return self.count + add.entry_count <= self._count_max and self.bytes_held + add.entry_bytes <= self._bytes_max
+
+    def hold(self, add: HeldAdd | HeldBatch) -> bool:
         """False when there is no room."""
-        if not self._has_room(add):
+        if not self.has_room(add):
             return False
         self._queue.append(add)
         self._took(add)
@@ -50,7 +75,7 @@ class HeldAdds:
 
     def hold_unknown(self, add: HeldAdd) -> bool:
         """Hold an add of a ledger whose state is not known yet; False when there is no room."""
-        if not self._has_room(add):
+        if not self.has_room(add):
             return False
         self._unknown.setdefault(add.ledger_id, deque()).append(add)
         self._took(add)
@@ -60,12 +85,12 @@ class HeldAdds:
         """Ledgers whose adds wait, the longest waiting first."""
         return list(islice(self._unknown, count_max))
 
-    def take(self) -> HeldAdd | None:
+    def take(self) -> HeldAdd | HeldBatch | None:
         if not self._queue:
             return None
         add = self._queue.popleft()
-        self.bytes_held -= len(add.entry)
-        self.count -= 1
+        self.bytes_held -= add.entry_bytes
+        self.count -= add.entry_count
         return add
 
     def take_known(self, ledger_id: int) -> list[HeldAdd]:
@@ -75,7 +100,7 @@ class HeldAdds:
         self.count -= len(adds)
         return adds
 
-    def take_all(self) -> list[HeldAdd]:
+    def take_all(self) -> list[HeldAdd | HeldBatch]:
         adds = list(self._queue)
         self._queue.clear()
         for ledger_id in sorted(self._unknown):
@@ -86,9 +111,6 @@ class HeldAdds:
     def oldest_since(self) -> float | None:
         return self._queue[0].since if self._queue else None
 
-    def _has_room(self, add: HeldAdd) -> bool:
-        return self.count < self._count_max and self.bytes_held + len(add.entry) <= self._bytes_max
-
-    def _took(self, add: HeldAdd) -> None:
-        self.bytes_held += len(add.entry)
-        self.count += 1
+    def _took(self, add: HeldAdd | HeldBatch) -> None:
+        self.bytes_held += add.entry_bytes
+        self.count += add.entry_count

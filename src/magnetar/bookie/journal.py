@@ -177,38 +177,23 @@ class Journal:
             self._submit()
 
     def append_entries(self, entries: list[bytes], first: int, listener: AddListener) -> None:
-        """The same for consecutive entries, from this id on."""
+        """The same for entries that the listener knows by consecutive numbers, from this one on."""
         while entries:
             room = self._piece_records_max - self._batch_records
             self._append_piece(entries[:room] if room < len(entries) else entries, first, listener)
             entries = entries[room:]
             first += room
 
-    def append_runs(self, entries: list[bytes], runs: list[Run]) -> None:
-        """The same for entries of several listeners; the runs say in order whose they are."""
-        fits = self._batch_records + len(entries) <= self._piece_records_max
-        if fits and max(map(len, entries)) < LARGE_ENTRY_BYTES:
-            self._append_records(entries, runs)
-            return
-        at = 0
-        for listener, first, last in runs:
-            self.append_entries(entries[at : at + last - first + 1], first, listener)
-            at += last - first + 1
-
     def _append_piece(self, entries: list[bytes], first: int, listener: AddListener) -> None:
-        if len(entries[0]) >= LARGE_ENTRY_BYTES:
+        if max(map(len, entries)) >= LARGE_ENTRY_BYTES:
             for entry_id, entry in enumerate(entries, first):
                 self.append_entry(entry, entry_id, listener)
             return
-        self._append_records(entries, [[listener, first, first + len(entries) - 1]])
-
-    def _append_records(self, entries: list[bytes], runs: list[Run]) -> None:
         if not self._batch:
             self._loop.call_soon(self._submit)
         records = journal_records(self._seed, self._offset, self.synced, entries)
         self._batch.append(records)
-        for listener, first, last in runs:
-            self._runs.add_all(listener, first, last)
+        self._runs.add_all(listener, first, first + len(entries) - 1)
         self._offset += len(records)
         self._batch_bytes += len(records)
         self._batch_records += len(entries)

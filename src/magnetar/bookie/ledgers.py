@@ -43,6 +43,16 @@ class Ledgers:
     def journal_of(self, ledger_id: int) -> Journal:
         return self._journals[ledger_id % len(self._journals)]
 
+    def shares(self, ledger_ids: list[int], entries: list[bytes]) -> list[tuple[Journal, list[bytes]]]:
+        """The journals that get some of these entries, the ledger of each being named, and which."""
+        journals = self._journals
+        if len(journals) == 1:
+            return [(journals[0], entries)]
+        shares: dict[int, list[bytes]] = {}
+        for ledger_id, entry in zip(ledger_ids, entries, strict=True):
+            shares.setdefault(ledger_id % len(journals), []).append(entry)
+        return [(journals[number], share) for number, share in shares.items()]
+
     async def state(self, ledger_id: int) -> LedgerState | None:
         """A ledger's state, from memory or index; None when this bookie does not know the ledger. EntryUnknown."""
         state = self.states.get(ledger_id)

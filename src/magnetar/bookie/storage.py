@@ -9,13 +9,10 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from itertools import repeat
-from struct import Struct
-from typing import Final
 
-from magnetar.bookie.add_runs import AddListener, LedgerRun, Run
+from magnetar.bookie.add_runs import AddListener, AddSource
 from magnetar.bookie.adds_under_way import AddsUnderWay
 from magnetar.bookie.careful_adds import CarefulAdds
 from magnetar.bookie.checkpoint_cycle import CheckpointCycle
@@ -23,6 +20,7 @@ from magnetar.bookie.confirmation_waits import ConfirmationWaits
 from magnetar.bookie.cookie_check import Cookies
 from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.doubts import Doubts
+from magnetar.bookie.entry_batches import are_consecutive, fine_ledgers, ids_of
 from magnetar.bookie.entry_reader import EntryReader
 from magnetar.bookie.garbage_collector import GarbageCollector
 from magnetar.bookie.held_adds import HeldAdd
@@ -45,8 +43,7 @@ from magnetar.runtime.disk import Disk
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.bookkeeper.codes import LAST_ADD_CONFIRMED
 from magnetar.wire.bookkeeper.entry import METADATA_BYTES, last_add_confirmed_of
-
-_ids_of: Final = Struct(">qq").unpack_from
+from magnetar.wire.bookkeeper.plain_adds import PlainAdds
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +83,9 @@ class BookieStorage:
         self._ledgers = Ledgers(opening.table, self._directories, self._journals)
         self.doubts = Doubts(bookie, self._ledgers)
         self._waits = ConfirmationWaits(settings.reads_max)
-        self._careful = CarefulAdds(bookie, settings, self._ledgers, self._tasks, self._store, self.counts)
+        self._careful = CarefulAdds(
+            bookie, settings, self._ledgers, self._tasks, self._store, self._store_fine, self.counts
+        )
         self._reader = EntryReader(settings, self._caches, self._directories, self.counts)
         self._cycle = CheckpointCycle(
             settings,
@@ -199,7 +198,7 @@ class BookieStorage:
             or not state.open_to_adds
             or state.master_key != master_key
             or not METADATA_BYTES <= len(entry) <= self._entry_bytes_max
-            or _ids_of(entry) != (ledger_id, entry_id)
+            or ids_of(entry) != (ledger_id, entry_id)
         ):
             self._careful.add(HeldAdd(0.0, ledger_id, entry_id, entry, master_key, listener, recovery))
             return
@@ -215,47 +214,47 @@ class BookieStorage:
     def add_run(
         self, ledger_id: int, first: int, entries: list[bytes], master_key: bytes, listener: AddListener
     ) -> None:
-        """As `add` for consecutive entries, from this id on."""
-        self.add_runs([(ledger_id, first, entries, master_key, listener)])
-
-    def add_runs(self, runs: Iterable[LedgerRun]) -> None:
-        """The same for several ledgers, each at most once: what goes to one journal goes there as one piece."""
-        shares: dict[int, tuple[list[bytes], list[Run]]] = {}
-        careful, caches, journals = self._careful, self._caches, len(self._journals)
-        held = 0
-        for ledger_id, first, entries, master_key, listener in runs:
-            state = self._states.get(ledger_id)
-            if (
-                state is None
-                or careful.needed
-                or not state.open_to_adds
-                or state.master_key != master_key
-                or not self._are_ordinary(entries, ledger_id, first)
-            ):
-                for entry_id, entry in enumerate(entries, first):
-                    self.add(ledger_id, entry_id, entry, master_key, listener)
-                continue
-            held = caches.active.put_run(ledger_id, first, entries)
-            share = shares.get(ledger_id % journals) or shares.setdefault(ledger_id % journals, ([], []))
-            share[0].extend(entries)
-            share[1].append([listener, first, first + len(entries) - 1])
-            if self._waits:
-                self._waits.wake(ledger_id)
-        for number, share in shares.items():
-            self._journals[number].append_runs(*share)
+        """As `add` for consecutive entries of one ledger, from this id on."""
+        state = self._states.get(ledger_id)
+        if (
+            state is None
+            or self._careful.needed
+            or not state.open_to_adds
+            or state.master_key != master_key
+            or not are_consecutive(entries, ledger_id, first, self._entry_bytes_max)
+        ):
+            for entry_id, entry in enumerate(entries, first):
+                self.add(ledger_id, entry_id, entry, master_key, listener)
+            return
+        held = self._caches.active.put_run(ledger_id, first, entries)
+        self._ledgers.journal_of(ledger_id).append_entries(entries, first, listener)
+        if self._waits:
+            self._waits.wake(ledger_id)
         if held >= self._half_bytes_max:
             self._cycle.on_active_full()
 
-    def _are_ordinary(self, entries: list[bytes], ledger_id: int, first: int) -> bool:
-        """Whether these are packed entries of that ledger, from that id on, and of allowed sizes."""
-        if len(entries) == 1:
-            size = len(entries[0])
-            return METADATA_BYTES <= size <= self._entry_bytes_max and _ids_of(entries[0]) == (ledger_id, first)
-        sizes = [*map(len, entries)]
-        if min(sizes) < METADATA_BYTES or max(sizes) > self._entry_bytes_max:
-            return False
-        ids = range(first, first + len(entries))
-        return [*map(_ids_of, entries)] == [*zip(repeat(ledger_id), ids, strict=False)]
+    def add_batch(self, adds: PlainAdds, source: AddSource) -> None:
+        """As `add` for entries of any ledgers that came together; the source says who is told of which."""
+        taken = 0 if self._careful.needed else self._store_fine(adds, 0, source)
+        if taken < len(adds.entries):
+            self._careful.add_batch(adds._replace(entries=adds.entries[taken:]), source)
+
+    def _store_fine(self, adds: PlainAdds, start: int, source: AddSource) -> int:
+        """Store what may be taken as it comes, from this entry on; returns where the first is that may not."""
+        entries = adds.entries
+        ledger_ids = fine_ledgers(self._states, adds.master_key, entries, start, self._entry_bytes_max)
+        if not ledger_ids:
+            return start
+        held = self._caches.active.put_all(ledger_ids, entries, start)
+        taken = entries if len(ledger_ids) == len(entries) else entries[start : start + len(ledger_ids)]
+        for journal, share in self._ledgers.shares(ledger_ids, taken):
+            journal.append_entries(share, 0, source.batch_listener(share))
+        if self._waits:
+            for ledger_id in ledger_ids:
+                self._waits.wake(ledger_id)
+        if held >= self._half_bytes_max:
+            self._cycle.on_active_full()
+        return start + len(taken)
 
     def _store(self, add: HeldAdd) -> None:
         """The same for an add that was looked at with care."""

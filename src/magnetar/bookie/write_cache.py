@@ -9,6 +9,8 @@ Decides.
 from collections.abc import Iterator
 from typing import Final
 
+from magnetar.bookie.entry_batches import put_entries
+
 # What an entry costs beside its bytes: the bytes object, its id, and its share of the ledger's table.
 ENTRY_OVERHEAD_BYTES: Final = 160
 
@@ -48,6 +50,13 @@ class WriteCache:
         present.update(zip(ids, entries, strict=True))
         self.entries += len(entries)
         held = self.bytes_held = self.bytes_held + sum(map(len, entries)) + ENTRY_OVERHEAD_BYTES * len(entries)
+        return held
+
+    def put_all(self, ledger_ids: list[int], entries: list[bytes], start: int) -> int:
+        """The same for packed entries from this one on, as many as ledgers are named: the ledger of each."""
+        added, added_bytes = put_entries(self._ledgers, ledger_ids, entries, start)
+        self.entries += added
+        held = self.bytes_held = self.bytes_held + added_bytes + ENTRY_OVERHEAD_BYTES * added
         return held
 
     def find(self, ledger_id: int, entry_id: int) -> bytes | None:

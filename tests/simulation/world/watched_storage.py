@@ -6,12 +6,14 @@ lives of the bookie which fences and entries were acknowledged: what the record 
 Carries.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from magnetar.bookie.add_runs import AddListener, LedgerRun
+from magnetar.bookie.add_runs import AddListener, AddSource
+from magnetar.bookie.entry_batches import ids_of
 from magnetar.bookie.storage import BookieStorage
 from magnetar.errors import NoSuchEntry, NoSuchLedger
 from magnetar.runtime.simulated_disk import SimulatedDisk
+from magnetar.wire.bookkeeper.plain_adds import PlainAdds
 from tests.simulation.world.checkers.violation import Violation
 from tests.simulation.world.node import Node
 
@@ -39,17 +41,19 @@ class WatchedStorage(BookieStorage):
             listener = self._witness.before(listener, ledger_id, entry_id, entry, recovery)
         super().add(ledger_id, entry_id, entry, master_key, listener, recovery)
 
-    def add_runs(self, runs: Iterable[LedgerRun]) -> None:
-        if self._witness is not None:
-            runs = [self._watched(self._witness, run) for run in runs]
-        super().add_runs(runs)
-
-    def _watched(self, witness: "Witness", run: LedgerRun) -> LedgerRun:
-        ledger_id, first, entries, master_key, listener = run
+    def add_run(
+        self, ledger_id: int, first: int, entries: list[bytes], master_key: bytes, listener: AddListener
+    ) -> None:
         watching = listener
-        for entry_id, entry in enumerate(entries, first):
-            watching = witness.before(listener, ledger_id, entry_id, entry, recovery=False)
-        return ledger_id, first, entries, master_key, watching
+        if self._witness is not None:
+            for entry_id, entry in enumerate(entries, first):
+                watching = self._witness.before(listener, ledger_id, entry_id, entry, recovery=False)
+        super().add_run(ledger_id, first, entries, master_key, watching)
+
+    def add_batch(self, adds: PlainAdds, source: AddSource) -> None:
+        if self._witness is not None:
+            source = _WatchedSource(self._witness, source, adds.entries)
+        super().add_batch(adds, source)
 
     async def read(self, ledger_id: int, entry_id: int, fence_key: bytes | None = None) -> bytes:
         witness = self._witness if fence_key is not None else None
@@ -135,6 +139,40 @@ class _Watching:
             for entry_id in range(first, last + 1):
                 entry = self.entries[entry_id]
                 self._witness.acknowledged(self._ledger_id, entry_id, entry, recovery=self._recovery)
+        self._listener.on_added(bookie, first, last, code)
+
+
+class _WatchedSource:
+    """Who sent entries together: whoever is told of them is told through the witness."""
+
+    def __init__(self, witness: Witness, source: AddSource, entries: list[bytes]) -> None:
+        self._witness = witness
+        self._source = source
+        self._entries = entries
+
+    def batch_listener(self, entries: list[bytes]) -> AddListener:
+        return _WatchingBatch(self._witness, self._source.batch_listener(entries), entries)
+
+    def ledger_listener(self, ledger_id: int) -> AddListener:
+        listener = watching = self._source.ledger_listener(ledger_id)
+        for entry in self._entries:
+            owner, entry_id = ids_of(entry)
+            if owner == ledger_id:
+                watching = self._witness.before(listener, ledger_id, entry_id, entry, recovery=False)
+        return watching
+
+
+class _WatchingBatch:
+    def __init__(self, witness: Witness, listener: AddListener, entries: list[bytes]) -> None:
+        self._witness = witness
+        self._listener = listener
+        self._entries = entries
+
+    def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
+        if code == _OK:
+            for entry in self._entries[first : last + 1]:
+                ledger_id, entry_id = ids_of(entry)
+                self._witness.acknowledged(ledger_id, entry_id, entry, recovery=False)
         self._listener.on_added(bookie, first, last, code)
 
 
