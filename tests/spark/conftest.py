@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 collect_ignore_glob = ignored_without_pyspark("tests/spark")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run side by side, those that need the session share one; the others need not wait for them."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("session"))
+
+
 @pytest.fixture(scope="session")
 def crash_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Says where a worker is killed; workers look for it from their start on."""
@@ -70,7 +77,7 @@ def spark(
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
     directory = tmp_path_factory.mktemp("standalone")
     config = directory / "broker.conf"
-    config.write_text("brokerDeduplicationEnabled=true\n")
+    config.write_text("brokerDeduplicationEnabled=true\ntransactionCoordinatorEnabled=true\n")
     doors = ("--bookie-port", "0", "--metadata-port", "0")
     with StandaloneProcess(directory, "--config", str(config), *doors) as process:
         yield process

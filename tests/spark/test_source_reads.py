@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a read brings and how little it reads for it: filters, columns, the two ways to the same rows."""
 
+import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import httpx
 import pytest
 from pyspark.sql import datasource as pushed
 
 from magnetar.blocking import Client
-from magnetar.errors import BadSchema, BadSetting
+from magnetar.client.schema import INT64, STRING
+from magnetar.errors import BadSchema, BadSetting, CannotStart
 from magnetar.spark import conditions, explain
+from magnetar.spark.ranges import MessagesMissing
 from magnetar.spark.source import PulsarDataSource
 from tests.processes import StandaloneProcess
 from tests.spark.in_process import read_batch
@@ -149,9 +153,60 @@ def test_a_store_that_is_not_there_means_reading_through_the_broker(
     publish(client, topic, 25)
     with pytest.raises(BadSetting, match=r"metadata\.url"):
         PulsarDataSource({**options, "read.via": "bookies"}).reader(PulsarDataSource(options).schema())
-    with pytest.raises(BadSetting, match=r"metadata\.url"):
-        read_batch({**options, "metadata.url": "embedded:x", "read.via": "bookies", "schemaType": "bytes"})
-    assert read_batch({**options, "metadata.url": "embedded:x"}).numbers == list(range(25))
+    nowhere = {**options, "metadata.url": "remote:127.0.0.1:1", "schemaType": "bytes"}
+    with pytest.raises(CannotStart, match="127.0.0.1:1"):
+        read_batch({**nowhere, "read.via": "bookies"})
+    assert read_batch(nowhere).numbers == list(range(25))
+
+
+@pytest.mark.feature("F-SPK-04", "F-TXN-07")
+@pytest.mark.parametrize("via", ["broker", "auto"])
+def test_what_a_transaction_took_back_is_never_a_row(
+    client: Client, admin: httpx.Client, topic: str, options: dict[str, str], metadata_url: str, via: str
+) -> None:
+    with client.create_producer(topic, batching_enabled=False) as producer:
+        producer.send(b"0")
+        with client.transaction() as kept:
+            producer.send(b"1", txn=kept)
+        with suppress(ZeroDivisionError), client.transaction() as taken_back:
+            producer.send(b"99", txn=taken_back)
+            raise ZeroDivisionError
+        producer.send(b"2")
+    assert admin.put(f"/{topic.replace('://', '/')}/unload").is_success
+    read = read_batch({**options, "metadata.url": metadata_url, "read.via": via, "metadata": "all"})
+    assert [(int(row["value"]), row["__index"]) for row in read.rows] == [(0, 0), (1, 1), (2, 5)]
+    assert read.counts.skipped == 0
+
+
+@pytest.mark.feature("F-SPK-02")
+def test_a_number_that_is_gone_fails_or_is_passed_over(
+    client: Client, admin: httpx.Client, topic: str, options: dict[str, str]
+) -> None:
+    publish(client, topic, 50)
+    assert admin.put(f"/{topic.replace('://', '/')}/unload").is_success
+    publish(client, topic, 25, start=50)
+    assert admin.delete(f"/{topic.replace('://', '/')}/truncate").is_success
+    wanted = {**options, "startingOffsets": json.dumps({topic: 30})}
+    with pytest.raises(MessagesMissing, match="messages 30 to 49"):
+        read_batch(wanted)
+    rest = read_batch({**wanted, "failOnDataLoss": "false"})
+    assert rest.numbers == list(range(50, 75))
+    assert rest.counts.skipped == 20
+
+
+@pytest.mark.feature("F-SPK-07")
+def test_topics_of_different_schemas_are_refused_together_unless_as_bytes(
+    client: Client, topic: str, standalone: StandaloneProcess
+) -> None:
+    with client.create_producer(topic + "a", schema=STRING) as words:
+        words.send("x")
+    with client.create_producer(topic + "b", schema=INT64) as numbers:
+        numbers.send(7)
+    both = {"service.url": standalone.service_url, "topics": f"{topic}a,{topic}b"}
+    with pytest.raises(BadSetting, match="INT64 struct<value:bigint>"):
+        read_batch(both)
+    rows = read_batch({**both, "allowDifferentTopicSchemas": "true"}).rows
+    assert [row["value"] for row in rows] == [b"x", (7).to_bytes(8, "big")]
 
 
 @pytest.mark.feature("F-SPK-04")

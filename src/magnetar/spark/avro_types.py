@@ -2,7 +2,8 @@
 """Avro definitions and Spark types, both ways, and the conversions of values that the two see differently.
 
 A union with null is a nullable type, an enumeration is text, a fixed is bytes; times of day are microseconds since
-midnight. A type that contains itself, or a union of several types, cannot be a column and is refused.
+midnight. A union of several types is, as in Spark's own Avro reader, a number of the wider kind, or a struct with a
+field for each type, of which one is set. A type that contains itself cannot be a column and is refused.
 Decides.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from pyspark.sql import types as spark
 
@@ -41,6 +43,7 @@ _LOGICAL: Final[dict[str, spark.DataType]] = {
     "local-timestamp-micros": spark.TimestampNTZType(),
     "uuid": spark.StringType(),
 }
+_WIDER: Final = ({"int", "long"}, {"float", "double"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1)
 
@@ -78,7 +81,9 @@ def _type_of(avro: Any, named: dict[str, Any], inside: tuple[str, ...]) -> spark
         named[f"{avro.get('namespace', '')}.{avro['name']}"] = avro
     if kind == "record":
         if avro["name"] in inside:
-            raise BadSchema(f"the record {avro['name']} contains itself, which no column can")
+            raise BadSchema(
+                f"the record {avro['name']} contains itself, which no column can; schemaType=bytes gives payloads"
+            )
         within = (*inside, avro["name"])
         return spark.StructType(
             [spark.StructField(one["name"], _type_of(one["type"], named, within), True) for one in avro["fields"]]
@@ -90,9 +95,21 @@ def _union(options: list[Any], named: dict[str, Any], inside: tuple[str, ...]) -
     real = [one for one in options if one != "null"]
     if not real:
         return spark.NullType()
-    if len(real) > 1:
-        raise BadSchema(f"a union of {len(real)} types beside null cannot be a column")
-    return _type_of(real[0], named, inside)
+    if len(real) == 1:
+        return _type_of(real[0], named, inside)
+    if all(isinstance(one, str) for one in real) and set(real) in _WIDER:
+        return spark.LongType() if "long" in real else spark.DoubleType()
+    kinds = [_type_of(one, named, inside) for one in real]
+    names = [str(one.get("name", "")) if isinstance(one, dict) else str(one) for one in real]
+    return UnionType([spark.StructField(f"member{number}", kind, True) for number, kind in enumerate(kinds)], names)
+
+
+class UnionType(spark.StructType):
+    """One column of several types: a field for each, of which one is set."""
+
+    def __init__(self, fields: list[spark.StructField], type_names: list[str]) -> None:
+        super().__init__(fields)
+        self.type_names = type_names
 
 
 # --- from Spark --------------------------------------------------------------------------------------
@@ -164,6 +181,8 @@ def _converter(kind: spark.DataType, leaf: Callable[[spark.DataType], Convert | 
         if each is None:
             return lambda found: list(found.items())
         return lambda found: [(key, None if one is None else each(one)) for key, one in found.items()]
+    if isinstance(kind, UnionType):
+        return _chooser(kind, leaf)
     if isinstance(kind, spark.StructType):
         fields = [(one.name, _converter(one.dataType, leaf)) for one in kind.fields]
         changed = [(name, convert) for name, convert in fields if convert is not None]
@@ -175,8 +194,58 @@ def _changed(found: dict[str, Any], changed: list[tuple[str, Convert]]) -> dict[
     for name, convert in changed:
         value = found.get(name)
         if value is not None:
-            found[name] = convert(value)
+            try:
+                found[name] = convert(value)
+            except (ValueError, TypeError, ArithmeticError) as error:
+                raise BadSchema(
+                    f"field {name} is {repr(value)[:60]}, which does not fit the schema: {error}"
+                ) from error
     return found
+
+
+def _chooser(kind: UnionType, leaf: Callable[[spark.DataType], Convert | None]) -> Convert:
+    members = [
+        (one.name, one.dataType, called, _converter(one.dataType, leaf))
+        for one, called in zip(kind.fields, kind.type_names, strict=True)
+    ]
+
+    def chosen(found: Any) -> dict[str, Any]:
+        named = None
+        if isinstance(found, tuple):
+            named, found = str(found[0]).rpartition(".")[2], found[1]
+        for field, member, called, convert in members:
+            if named == called or (named is None and _fits(member, found)):
+                return {field: found if convert is None else convert(found)}
+        raise BadSchema(f"{repr(found)[:60]} is of no type of the union")
+
+    return chosen
+
+
+_PYTHON: Final[dict[type[spark.DataType], tuple[type, ...]]] = {
+    spark.BooleanType: (bool,),
+    spark.IntegerType: (int,),
+    spark.LongType: (int, time),
+    spark.FloatType: (float,),
+    spark.DoubleType: (float,),
+    spark.StringType: (str, UUID),
+    spark.BinaryType: (bytes, str),
+    spark.DateType: (date, int),
+    spark.TimestampType: (datetime, int),
+    spark.TimestampNTZType: (datetime, int),
+    spark.DecimalType: (Decimal, float, int),
+    spark.ArrayType: (list,),
+    spark.MapType: (dict,),
+    spark.StructType: (dict,),
+}
+
+
+def _fits(kind: spark.DataType, found: Any) -> bool:
+    """Whether a value read from Avro or JSON can be one of this type."""
+    if isinstance(found, bool) or isinstance(kind, spark.BooleanType):
+        return isinstance(found, bool) and isinstance(kind, spark.BooleanType)
+    if isinstance(kind, spark.StructType) and not isinstance(kind, UnionType):
+        return isinstance(found, dict) and set(found) <= set(kind.names)
+    return isinstance(found, _PYTHON.get(type(kind), ()))
 
 
 def _from_avro(kind: spark.DataType) -> Convert | None:
@@ -189,7 +258,7 @@ def _from_avro(kind: spark.DataType) -> Convert | None:
 
 def _from_json(kind: spark.DataType) -> Convert | None:
     if isinstance(kind, spark.BinaryType):
-        return base64.b64decode
+        return _binary
     if isinstance(kind, spark.TimestampType):
         return _moment
     if isinstance(kind, spark.DateType):
@@ -201,6 +270,10 @@ def _from_json(kind: spark.DataType) -> Convert | None:
     if isinstance(kind, (spark.DoubleType, spark.FloatType)):
         return float
     return None
+
+
+def _binary(found: str) -> bytes:
+    return base64.b64decode(found, validate=True)
 
 
 def _moment(found: Any) -> datetime:

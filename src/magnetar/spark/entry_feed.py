@@ -21,6 +21,7 @@ from magnetar.spark.stored_entry import StoredEntry
 from magnetar.wire.commands import Type
 from magnetar.wire.hot import encode_flow
 from magnetar.wire.proto import pulsar_api_pb2 as pb
+from magnetar.wire.reader_words import SHOWS_MARKERS
 
 AHEAD_BYTES_MAX: Final = 8 * 1024 * 1024
 AHEAD_MESSAGES_MAX: Final = 20_000
@@ -78,6 +79,7 @@ class EntryFeed:
             initialPosition=pb.CommandSubscribe.Earliest,
             # A topic that is not there is an error, not a topic to make.
             force_topic_creation=False,
+            metadata=[pb.KeyValue(key=key, value=value) for key, value in SHOWS_MARKERS.items()],
         )
         request.start_message_id.ledgerId = start.ledger_id % _UINT64
         request.start_message_id.entryId = start.entry_id % _UINT64

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entries of one topic from a place on, read from the bookies: what `entry_feed.py` gives, without a broker.
 
-The next entries are read while the last are worked on. Where the closed ledgers end, or bookies fail, a broker's feed
-goes on with the very next entry, so that a reader sees one topic.
+The next entries are read while the last are worked on. Where the closed ledgers end, where bookies fail, and where an
+entry belongs to a transaction, a broker's feed goes on with the very next entry, so that a reader sees one topic.
 Carries.
 """
 
@@ -74,14 +74,25 @@ class LedgerFeed:
                 self._reading = None
             else:
                 self._reading = None
-                last = taken[-1].position
-                self._next = Position(last.ledger_id, last.entry_id + 1)
-                self._read_on()
-                return taken
+                taken = self._before_transactions(taken)
+                if taken:
+                    last = taken[-1].position
+                    self._next = Position(last.ledger_id, last.entry_id + 1)
+                    self._read_on()
+                    return taken
         if self._behind is None:
             self.is_direct = False
             self._behind = await self._follow(self._next)
         return await self._behind.take(timeout_s)
+
+    def _before_transactions(self, taken: list[StoredEntry]) -> list[StoredEntry]:
+        """What comes before the first entry of a transaction; a broker, which knows how it ended, gives the rest."""
+        for number, entry in enumerate(taken):
+            if entry.is_in_transaction:
+                _log.info("from %s on a broker is asked, which knows how transactions ended", entry.position)
+                self._ledgers, self._next = [], entry.position
+                return taken[:number]
+        return taken
 
     async def close(self) -> None:
         if self._reading is not None:

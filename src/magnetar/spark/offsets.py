@@ -91,14 +91,20 @@ class Offset:
         if isinstance(value, bool):
             raise BadSetting(f"{value!r} is no offset")
         if isinstance(value, int):
-            return Offset(value, None)
+            return Offset(_number(value), None)
         if isinstance(value, str):
             return Offset(None, _place_of_text(value))
         if isinstance(value, Mapping) and value and set(value) <= {"index", "after"}:
             index, after = value.get("index"), value.get("after")
             if (index is None or isinstance(index, int)) and (after is None or isinstance(after, str)):
-                return Offset(index, None if after is None else Place.parse(after))
+                return Offset(_number(index), None if after is None else Place.parse(after))
         raise BadSetting(f'{json.dumps(value)[:200]} is no offset: it should be like {{"index": 12, "after": "7:11"}}')
+
+
+def _number(index: int | None) -> int | None:
+    if index is not None and index < 0:
+        raise BadSetting(f"{index} is no number of a message; the first one is 0")
+    return index
 
 
 def _place_of_text(text: str) -> Place:

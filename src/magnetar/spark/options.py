@@ -6,23 +6,27 @@ variable and are read where they are used, so that they reach no plan, no log an
 Decides.
 """
 
+import difflib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final, Literal, TypeVar
 
-from magnetar.errors import BadSetting
+from magnetar.errors import BadMessageId, BadSetting
+from magnetar.ids import EARLIEST, LATEST, MessageId
 from magnetar.names import TopicName
-from magnetar.spark.offsets import BEFORE_ALL, Offset, offsets_from_json
+from magnetar.spark.offsets import Offset, Place, offsets_from_json
 
 EARLIEST_TEXT: Final = "earliest"
 LATEST_TEXT: Final = "latest"
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)?")
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
-_SECRETS: Final = frozenset({"pulsar.client.authparams", "token", "password"})
+_SECRETS: Final = frozenset({"pulsar.admin.authparams", "token", "password"})
+_METADATA_SCHEMES: Final = ("remote", "zk", "etcd")
 
 E = TypeVar("E", bound=Enum)
 
@@ -76,8 +80,10 @@ class TopicChoice:
     pattern: str | None = None
 
 
-Bound = Literal["earliest", "latest"] | int | dict[str, Offset]
-"""An end of a read: by word, by publish time in milliseconds, or by offsets."""
+TopicBound = Literal["earliest", "latest"] | int | Offset
+"""An end of a read of one topic: by word, by publish time in milliseconds, or by offset."""
+Bound = Literal["earliest", "latest"] | int | Mapping[str, TopicBound]
+"""The same for all topics, or for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +134,12 @@ class _Given:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._left = {key.lower(): value for key, value in options.items()}
+        self._asked: dict[str, str] = {}
 
     def take(self, *names: str, default: str | None = None) -> str | None:
         found = default
         for name in reversed(names):
+            self._asked[name.lower()] = name
             found = self._left.pop(name.lower(), found)
         return found
 
@@ -198,7 +206,9 @@ class _Given:
                     f"option {name} would show a secret in plans and logs: give tokenFile or tokenEnvironment instead"
                 )
             if name != "path":
-                raise BadSetting(f"there is no option {name!r} for this use of the format pulsar")
+                near = difflib.get_close_matches(name, self._asked, 1)
+                hint = f"; did you mean {self._asked[near[0]]}?" if near else ""
+                raise BadSetting(f"there is no option {name!r} for this use of the format pulsar{hint}")
 
 
 def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -234,7 +244,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         rows_per_batch_max=given.number("rowsPerArrowBatch") or 10_000,
         read_timeout_ms=given.milliseconds("readTimeout", 60_000),
         schema_definition=given.take("schemaDefinition"),
-        schema_type=given.take("schemaType"),
+        schema_type=_schema_type(given),
         way=given.choice("read.via", Way, Way.AUTO),
         read_bytes_per_s_max=given.size("readBytesPerSecond"),
         filter_push_down=given.flag("filterPushDown", False),
@@ -246,7 +256,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
     given.end()
     if made.way is Way.BOOKIES and made.connection.metadata_url is None:
         raise BadSetting("read.via=bookies needs the option metadata.url, which says where the ledgers are listed")
-    if streaming and isinstance(made.end, str) is False:
+    if streaming and not isinstance(made.end, str):
         raise BadSetting("a stream has no end: endingOffsets and endingTime are for batch reads")
     return made
 
@@ -274,6 +284,12 @@ def sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     return made
 
 
+def _schema_type(given: _Given) -> str | None:
+    """Topics whose schemas differ have one thing in common: their payloads are bytes."""
+    kind, differ = given.take("schemaType"), given.flag("allowDifferentTopicSchemas", False)
+    return "bytes" if differ and kind is None else kind
+
+
 def _name(option: str, text: str | None) -> str | None:
     if text is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", text):
         raise BadSetting(f"option {option} is {text[:100]!r}; it takes up to 100 letters, digits, '_', '-' and '.'")
@@ -284,11 +300,12 @@ def _connection(given: _Given) -> ConnectionOptions:
     url = given.take("service.url")
     if not url:
         raise BadSetting("option service.url is missing: it names the cluster, like pulsar://localhost:6650")
+    token_file, token_environment = _token(given)
     return ConnectionOptions(
         service_url=url,
-        metadata_url=given.take("metadata.url"),
-        token_file=given.take("tokenFile"),
-        token_environment=given.take("tokenEnvironment"),
+        metadata_url=_metadata_url(given.take("metadata.url")),
+        token_file=token_file,
+        token_environment=token_environment,
         tls_trust_file=given.take("pulsar.client.tlsTrustCertsFilePath", "tlsTrustCertsFilePath"),
         tls_certificate_file=given.take("pulsar.client.tlsCertificateFilePath", "tlsCertificateFilePath"),
         tls_key_file=given.take("pulsar.client.tlsKeyFilePath", "tlsKeyFilePath"),
@@ -298,11 +315,39 @@ def _connection(given: _Given) -> ConnectionOptions:
     )
 
 
+def _token(given: _Given) -> tuple[str | None, str | None]:
+    """Where a token is found. The JVM connector's two options are understood, if they name a file or a variable."""
+    file, variable = given.take("tokenFile"), given.take("tokenEnvironment")
+    plugin, params = given.take("pulsar.client.authPluginClassName"), given.take("pulsar.client.authParams")
+    if plugin is not None and plugin.rpartition(".")[2].lower() not in ("authenticationtoken", "token"):
+        raise BadSetting("option pulsar.client.authPluginClassName: this source knows AuthenticationToken alone")
+    if params is not None:
+        kind, _, where = params.partition(":")
+        if kind == "file" and where:
+            file = file or where.removeprefix("//")
+        elif kind == "env" and where:
+            variable = variable or where
+        else:
+            raise BadSetting(
+                "option pulsar.client.authParams would show a secret in plans and logs: give file:///path or env:NAME, "
+                "or the option tokenFile or tokenEnvironment"
+            )
+    return file, variable
+
+
+def _metadata_url(url: str | None) -> str | None:
+    if url is not None and url.partition(":")[0] not in _METADATA_SCHEMES:
+        raise BadSetting(f"option metadata.url is {url!r}; it should be like remote:HOST:PORT or zk:HOST:2181/CHROOT")
+    return url
+
+
 def _topics(given: _Given) -> TopicChoice:
     one, many, pattern = given.take("topic", "path"), given.take("topics"), given.take("topicsPattern")
     if sum(choice is not None for choice in (one, many, pattern)) != 1:
         raise BadSetting("give exactly one of the options topic, topics and topicsPattern")
     if pattern is not None:
+        if not pattern.strip():
+            raise BadSetting("option topicsPattern is empty: it is a regular expression like shop/sales/orders-.*")
         return TopicChoice(pattern=pattern)
     names = (one or many or "").split(",") if many is not None else [one or ""]
     return TopicChoice(tuple(dict.fromkeys(str(TopicName.parse(name.strip())) for name in names)))
@@ -320,12 +365,56 @@ def _bound(option: str, text: str | None) -> Bound:
         written = None
     if not isinstance(written, dict):
         raise BadSetting(f'option {option} should be earliest, latest or JSON like {{"topic": {{"index": 12}}}}')
-    named = {str(TopicName.parse(topic)): offset for topic, offset in written.items()}
-    words = {topic: Offset(None, BEFORE_ALL) for topic, offset in named.items() if offset == EARLIEST_TEXT}
-    return offsets_from_json({topic: offset for topic, offset in named.items() if topic not in words}) | words
+    return {str(TopicName.parse(topic)): _topic_bound(option, topic, where) for topic, where in written.items()}
 
 
-def _time(option: str, text: str) -> int:
-    if not text.strip().isdigit():
-        raise BadSetting(f"option {option} is {text!r}; it should be milliseconds since 1970")
-    return int(text)
+def _topic_bound(option: str, topic: str, where: object) -> TopicBound:
+    if where == EARLIEST_TEXT:
+        return "earliest"
+    if where == LATEST_TEXT:
+        return "latest"
+    if isinstance(where, list):
+        return _of_serialized_id(option, topic, where)
+    return offsets_from_json({topic: where})[topic]
+
+
+def _of_serialized_id(option: str, topic: str, written: list[object]) -> TopicBound:
+    """As the JVM connector writes offsets: the bytes of a message id. That message is part of what is read."""
+    try:
+        found = MessageId.decode(bytes(int(str(one)) & 0xFF for one in written))
+    except (ValueError, BadMessageId):
+        raise BadSetting(f"offset of {topic}: these {len(written)} numbers are not the bytes of a message id") from None
+    if found.position == EARLIEST:
+        return "earliest"
+    if found.position == LATEST:
+        return "latest"
+    starts = option == "startingOffsets"
+    return Offset(None, Place(*found.position, max(0, found.batch_index)) if starts else Place.behind(found))
+
+
+def _time(option: str, text: str) -> Bound:
+    if not text.lstrip().startswith("{"):
+        return moment_ms(option, text)
+    try:
+        written: dict[str, object] = json.loads(text)
+    except ValueError:
+        raise BadSetting(f'option {option} should be a time or JSON like {{"topic": 1700000000000}}') from None
+    # The JVM connector's words for the two ends.
+    words: dict[object, TopicBound] = {-1: "earliest", -2: "latest"}
+    return {
+        str(TopicName.parse(topic)): words[when] if when in words else moment_ms(option, str(when))
+        for topic, when in written.items()
+    }
+
+
+def moment_ms(name: str, text: str) -> int:
+    """A time as people write it, or milliseconds since 1970. Raises BadSetting."""
+    if text.strip().isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise BadSetting(
+            f"option {name} is {text[:100]!r}; it should be milliseconds since 1970, or like 2026-11-16T06:00:00Z"
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -14,7 +14,7 @@ from magnetar.errors import BadSetting, MagnetarError
 from magnetar.names import TopicName
 from magnetar.spark.cluster import Cluster
 from magnetar.spark.offsets import BEFORE_ALL, Offset
-from magnetar.spark.options import Bound, SourceOptions, Way
+from magnetar.spark.options import Bound, SourceOptions, TopicBound, Way
 from magnetar.spark.plan import cuts, shares, tasks_of
 from magnetar.spark.positions import Positions, TopicLedgers, numbered
 from magnetar.spark.ranges import TopicRange
@@ -73,22 +73,24 @@ class Planner:
             _log.warning("ledgers are read through brokers: %s", error)
             self._ledgers.clear()
 
-    def begins(self, topics: Iterable[str]) -> dict[str, Offset]:
-        return self._here.run(self._each(topics, lambda positions: positions.begin()))
-
     def ends(self, topics: Iterable[str]) -> dict[str, Offset]:
         return self._here.run(self._each(topics, lambda positions: positions.end()))
 
     def bound(self, topics: list[str], bound: Bound) -> dict[str, Offset]:
         """Where a read starts or ends, as the options say it."""
+        given: Mapping[str, TopicBound]
+        given = _of_partitions(topics, bound) if isinstance(bound, Mapping) else dict.fromkeys(topics, bound)
+        return self._here.run(self._each(topics, lambda positions: self._at(positions, given[str(positions.topic)])))
+
+    async def _at(self, positions: Positions, bound: TopicBound) -> Offset:
         if bound == "earliest":
-            return self.begins(topics)
+            return await positions.begin()
         if bound == "latest":
-            return self.ends(topics)
+            return await positions.end()
         if isinstance(bound, int):
-            return self._here.run(self._each(topics, lambda positions: self._at_time(positions, bound)))
-        assert isinstance(bound, dict)
-        return self.settled(topics, _of_partitions(topics, bound))
+            return await self._at_time(positions, bound)
+        assert isinstance(bound, Offset)
+        return await positions.settle(bound)
 
     def settled(self, topics: Iterable[str], offsets: Mapping[str, Offset]) -> dict[str, Offset]:
         """The same offsets, each with its place; a place before all becomes the first message that is there."""
@@ -169,7 +171,8 @@ class Planner:
 
     def _positions(self, topic: str) -> Positions:
         timeout_s = self._options.read_timeout_ms / 1000
-        return Positions(self._here.core(), topic, timeout_s, self._ledgers.get(topic))
+        skips = not self._options.fail_on_data_loss
+        return Positions(self._here.core(), topic, timeout_s, self._ledgers.get(topic), skips_missing=skips)
 
     async def _at_time(self, positions: Positions, publish_time_ms: int) -> Offset:
         end = await positions.end()
@@ -187,11 +190,11 @@ class Planner:
         return dict(zip(names, await asyncio.gather(*(one(topic) for topic in names)), strict=True))
 
 
-def _of_partitions(topics: list[str], given: Mapping[str, Offset]) -> dict[str, Offset]:
-    """Offsets by partition: given for each, or for a topic whose partitions all take the same."""
+def _of_partitions(topics: list[str], given: Mapping[str, TopicBound]) -> dict[str, TopicBound]:
+    """Ends by partition: given for each, or for a topic whose partitions all take the same."""
     found = {}
     for topic in topics:
-        offset = given.get(topic) or given.get(str(TopicName.parse(topic).base))
+        offset = given.get(topic, given.get(str(TopicName.parse(topic).base)))
         if offset is None:
             raise BadSetting(f"offsets are given by topic, and there is none for {topic}")
         found[topic] = offset

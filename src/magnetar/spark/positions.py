@@ -40,12 +40,22 @@ class TopicLedgers(NamedTuple):
 class Positions:
     """Of one topic partition."""
 
-    def __init__(self, core: Core, topic: str, timeout_s: float, ledgers: "TopicLedgers | None" = None) -> None:
-        """`ledgers`: what of the topic can be read from bookies; such questions do not go to a broker."""
+    def __init__(
+        self,
+        core: Core,
+        topic: str,
+        timeout_s: float,
+        ledgers: "TopicLedgers | None" = None,
+        *,
+        skips_missing: bool = False,
+    ) -> None:
+        """`ledgers`: what of the topic can be read from bookies; such questions do not go to a broker.
+        `skips_missing`: a message that is not there any more is no error; reading begins behind it."""
         self.topic = TopicName.parse(topic)
         self._core = core
         self._timeout_s = timeout_s
         self._ledgers = ledgers
+        self._skips_missing = skips_missing
 
     async def first_from(self, position: Position) -> StoredEntry | None:
         """The first entry at or behind a place; None if there is none."""
@@ -121,7 +131,7 @@ class Positions:
         return Offset(index, Place(*low.position))
 
     async def at_index(self, index: int) -> Offset:
-        """Before message number `index`. Raises MessagesMissing where it is not there any more."""
+        """Before message number `index`. Raises MessagesMissing where it is gone and may not be skipped."""
         end = await self.end()
         assert end.after is not None
         if end.index is None:
@@ -133,6 +143,9 @@ class Positions:
                 return end
             raise BadPosition(f"{self.topic}: there is no message {index} yet; the next one is {end.index}")
         first = await self.first_from(EARLIEST)
+        if self._skips_missing and first is not None and (first.first_index or 0) > index:
+            # The place of the first that is there, with the number that was asked for: readers count what is between.
+            return Offset(index, before(first).after)
         if first is None or first.numbered is None or first.numbered.first_index > index:
             there = end.index if first is None else first.first_index
             raise missing(str(self.topic), f"messages {index} to {(there or 0) - 1}")

@@ -8,6 +8,7 @@ Decides.
 """
 
 import base64
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 PAYLOAD_BYTES_MAX: Final = 2**31 - 1
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+# What Arrow says of a value that a column cannot hold.
+_MISFIT: Final = (pa.ArrowException, OverflowError)
 
 Single = pb.SingleMessageMetadata | pb.MessageMetadata
 
@@ -54,6 +57,8 @@ class RowBuilder:
         self._columns: dict[str, list[Any]] = {field.name: [] for field in columns.fields}
         self._described = [name for name in self._columns if name in METADATA_NAMES]
         self._wants_error = ERROR in self._columns
+        # Which messages the rows are, in case one turns out to be bad when its column is made.
+        self._ids: list[MessageId] = []
         self._rows = 0
         self._bytes = 0
         self._bulk = BulkRows(name, self._schema, values)
@@ -138,6 +143,7 @@ class RowBuilder:
         if self._wants_error:
             self._columns[ERROR].append(error)
         self._describe(entry, index, single)
+        self._ids.append(_id(entry, index, -1))
         self._rows += 1
         self._bytes += len(data)
 
@@ -152,6 +158,7 @@ class RowBuilder:
         if self._wants_error:
             self._columns[ERROR].append(str(error))
         self._describe(entry, -1, entry.metadata)
+        self._ids.append(_id(entry, -1, -1))
         self._rows += 1
 
     def _describe(self, entry: StoredEntry, index: int, single: Single) -> None:
@@ -203,11 +210,49 @@ class RowBuilder:
     def _built(self) -> pa.RecordBatch | None:
         if not self._rows:
             return None
-        arrays = [pa.array(self._columns[field.name], type=field.type) for field in self._schema]
+        try:
+            arrays = self._arrays()
+        except _MISFIT:
+            self._settle_misfits()
+            arrays = self._arrays()
         for name in self._columns:
             self._columns[name] = []
+        self._ids = []
         self._rows = self._bytes = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _arrays(self) -> list[pa.Array]:
+        return [pa.array(self._columns[field.name], type=field.type) for field in self._schema]
+
+    def _settle_misfits(self) -> None:
+        """Rows with a value that is not of its column's type: text that is written without quotes is taken as it is,
+        all else is a bad row. Looked for only where Arrow refused a whole column."""
+        bad: dict[int, str] = {}
+        for field in self._schema:
+            if field.name not in self._values.names:
+                continue
+            column = self._columns[field.name]
+            for row, value in enumerate(column):
+                try:
+                    pa.array([value], type=field.type)
+                except _MISFIT:
+                    if pa.types.is_string(field.type) and isinstance(value, int | float):
+                        column[row] = json.dumps(value)
+                    else:
+                        bad[row] = f"field {field.name} is {repr(value)[:60]}, which is no {field.type}"
+        if bad and self._bad_rows is BadRows.FAIL:
+            row = min(bad)
+            raise BadSchema(f"{self._topic}: message {self._ids[row]}: {bad[row]}")
+        for row in sorted(bad, reverse=True):
+            if self._bad_rows is BadRows.DROP:
+                for values in self._columns.values():
+                    del values[row]
+                self.dropped += 1
+                continue
+            for name in self._values.names:
+                self._columns[name][row] = None
+            if self._wants_error:
+                self._columns[ERROR][row] = bad[row]
 
 
 def key_of(single: Single) -> bytes | None:

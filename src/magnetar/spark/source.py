@@ -15,9 +15,10 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 
 from magnetar.client.schema_info import BYTES_INFO, SchemaInfo, SchemaType
 from magnetar.errors import BadSetting
+from magnetar.names import TopicName
 from magnetar.spark.cluster import cluster
 from magnetar.spark.columns import columns_of
-from magnetar.spark.options import SourceOptions, sink_options, source_options
+from magnetar.spark.options import BadRows, Metadata, SourceOptions, sink_options, source_options
 from magnetar.spark.reader import PulsarReader, PushedReader
 from magnetar.spark.stream_reader import PulsarStreamReader
 from magnetar.spark.values import sides_of
@@ -38,6 +39,8 @@ class PulsarDataSource(DataSource):
         # Options of streams and batches differ in defaults only, none of which the columns depend on.
         options = self._source(streaming=False)
         info = topic_schema(options)
+        if options.schema_type is None:
+            _refuse_different_schemas(options, info)
         return columns_of(sides_of(info) or info, options.metadata, options.bad_rows, options.columns)
 
     def reader(self, schema: spark.StructType) -> "PulsarReader | HistoryReader":
@@ -87,6 +90,26 @@ def topic_schema(options: SourceOptions) -> SchemaInfo:
     here = cluster(options.connection)
     topics = here.run(here.partitions_of(options.topics))
     return here.run(here.schema_of(topics[0])) if topics else BYTES_INFO
+
+
+def _refuse_different_schemas(options: SourceOptions, first: SchemaInfo) -> None:
+    """Rows of several topics have the same columns, or they would be read with a schema that is not theirs."""
+    if len(options.topics.names) == 1:
+        return
+    here = cluster(options.connection)
+    topics = list(dict.fromkeys(str(TopicName.parse(one).base) for one in here.run(here.partitions_of(options.topics))))
+    wanted = _value_columns(first)
+    for topic in topics[1:]:
+        found = here.run(here.schema_of(topic))
+        if found.type is not first.type or _value_columns(found) != wanted:
+            raise BadSetting(
+                f"{topic} has the schema {found.type.name} {_value_columns(found).simpleString()}, and {topics[0]} has "
+                f"{first.type.name} {wanted.simpleString()}: read them one by one, or as bytes with schemaType=bytes"
+            )
+
+
+def _value_columns(info: SchemaInfo) -> spark.StructType:
+    return columns_of(sides_of(info) or info, Metadata.NONE, BadRows.FAIL, None)
 
 
 def given_schema(kind: str, definition: str | None) -> SchemaInfo:

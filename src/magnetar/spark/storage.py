@@ -12,7 +12,7 @@ from typing import Final
 
 from magnetar.config.ledger import ChannelSettings, LedgerSettings
 from magnetar.config.metadata import MetadataSettings
-from magnetar.errors import BadSetting, NoSuchLedger
+from magnetar.errors import NoSuchLedger
 from magnetar.ids import Position
 from magnetar.ledger.bookies import Bookies
 from magnetar.ledger.ledgers import Ledgers
@@ -34,7 +34,6 @@ from magnetar.spark.stored_entry import StoredEntry
 
 READ_BYTES: Final = 4 * 1024 * 1024
 READERS_MAX: Final = 16
-_SCHEMES: Final = ("remote", "zk")
 
 
 class Storage:
@@ -48,12 +47,8 @@ class Storage:
 
     @classmethod
     async def open(cls, url: str) -> "Storage":
-        """Raises BadSetting for a URL that names no store of a cluster, MetadataError where it does not answer,
-        NewerFormat where the cluster writes what this version cannot read."""
-        if url.partition(":")[0] not in _SCHEMES:
-            raise BadSetting(
-                f"option metadata.url is {url!r}; it should be like remote:HOST:PORT or zk:HOST:2181/CHROOT"
-            )
+        """Raises MetadataError where the store does not answer, NewerFormat where the cluster writes what this version
+        cannot read."""
         clock, settings = SystemClock(), MetadataSettings()
         # Stores in other processes keep nothing here.
         store = await open_store(url, disk=RealDisk("."), clock=clock, settings=settings)

@@ -35,6 +35,11 @@ class StoredEntry:
         return self.metadata.HasField("marker_type")
 
     @property
+    def is_in_transaction(self) -> bool:
+        """Whether it counts depends on how a transaction ended, which the entry does not say."""
+        return self.metadata.HasField("txnid_most_bits")
+
+    @property
     def is_chunk(self) -> bool:
         return self.metadata.num_chunks_from_msg > 1
 

@@ -61,6 +61,8 @@ class ValueReader:
 
     def learn(self, version: bytes, info: SchemaInfo | None) -> None:
         """What a version was written with; None if nobody knows: then it is read as the latest."""
+        if not self._is_avro:
+            return
         is_avro = info is not None and info.type is SchemaType.AVRO
         self._writers[version] = _parsed(info) if info is not None and is_avro else self._reader
 
@@ -73,7 +75,13 @@ class ValueReader:
             return found if self._convert is None or found is None else self._convert(found)
         if self._is_avro:
             writer = self._writers.get(version, self._reader)
-            found = fastavro.schemaless_reader(io.BytesIO(payload), writer, self._reader)
+            try:
+                # Where a union has several records, each comes with its name; alone it comes as it is.
+                found = fastavro.schemaless_reader(
+                    io.BytesIO(payload), writer, self._reader, return_record_name=True, return_record_name_override=True
+                )
+            except (EOFError, IndexError) as error:
+                raise BadSchema(f"a payload of {len(payload)} bytes is no record of the Avro schema") from error
             return found if self._convert is None else self._convert(found)
         if self._protobuf is not None:
             return self._protobuf.read(bytes(payload))
@@ -104,10 +112,15 @@ class ValueColumns:
         self.primitive = info.type if sides is None and self._value.is_primitive else None
 
     def knows(self, version: bytes) -> bool:
-        return self._key is not None or self._value.knows(version)
+        return self._value.knows(version) and (self._key is None or self._key.knows(version))
 
     def learn(self, version: bytes, info: SchemaInfo | None) -> None:
-        self._value.learn(version, info)
+        if self._key is None:
+            self._value.learn(version, info)
+            return
+        sides = (None if info is None else sides_of(info)) or (None, None)
+        self._key.learn(version, sides[0])
+        self._value.learn(version, sides[1])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -135,7 +148,10 @@ class ValueColumns:
         if self._key is not None:
             if self._is_inline:
                 key, payload = split(bytes(payload))
-            pair = {"key": self._key.read(key) if key is not None else None, "value": self._value.read(payload)}
+            pair = {
+                "key": self._key.read(key, version) if key is not None else None,
+                "value": self._value.read(payload, version),
+            }
             return [pair[name] for name in self._names]
         value = self._value.read(payload, version)
         if not self._is_record:

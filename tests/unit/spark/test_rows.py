@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows to messages to rows: values of every type come back as they went, bad rows as the options say."""
 
+import io
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
@@ -124,3 +127,81 @@ def test_chosen_columns_alone_are_built() -> None:
     made = builder.take()
     assert made is not None
     assert made.to_pylist() == [{"__index": 12, "__publishTime": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)}]
+
+
+JSON = SchemaInfo(
+    SchemaType.JSON,
+    "r",
+    b'{"type": "record", "name": "r", "fields": [{"name": "x", "type": "int"}, {"name": "word", "type": "string"}]}',
+)
+
+
+@pytest.mark.feature("F-SPK-07")
+def test_a_value_of_another_type_makes_a_bad_row_of_its_own_only() -> None:
+    payloads = [b'{"x": 1, "word": "a"}', b'{"x": "one", "word": "b"}', b'{"x": 99999999999, "word": "c"}']
+    told = built(JSON, payloads, BadRows.COLUMN)
+    assert [row["x"] for row in told] == [1, None, None]
+    assert "field x is 'one'" in told[1]["__error"]
+    assert [row["x"] for row in built(JSON, payloads, BadRows.DROP)] == [1]
+    with pytest.raises(BadSchema, match=r"message 4:1:.*field x is 'one'"):
+        built(JSON, payloads)
+
+
+@pytest.mark.feature("F-SPK-07")
+def test_a_number_where_text_should_be_is_its_text() -> None:
+    """The official Python client writes an enumeration as the number of its member."""
+    assert built(JSON, [b'{"x": 1, "word": 2}']) == [{"x": 1, "word": "2"}]
+
+
+def _avro(*fields: dict[str, Any]) -> SchemaInfo:
+    return SchemaInfo(SchemaType.AVRO, "r", json.dumps({"type": "record", "name": "r", "fields": fields}).encode())
+
+
+def _encoded(info: SchemaInfo, row: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, fastavro.parse_schema(json.loads(info.definition)), row)
+    return buffer.getvalue()
+
+
+@pytest.mark.feature("F-SPK-07")
+def test_a_union_is_the_wider_number_or_a_member_for_each_type() -> None:
+    one, other = ({"type": "record", "name": name, "fields": [{"name": "k", "type": "int"}]} for name in "AB")
+    info = _avro(
+        {"name": "long", "type": ["null", "int", "long"]},
+        {"name": "any", "type": ["null", "int", "string"]},
+        {"name": "either", "type": [one, other]},
+    )
+    assert columns_of(info, Metadata.NONE, BadRows.FAIL, None).simpleString() == (
+        "struct<long:bigint,any:struct<member0:int,member1:string>,"
+        "either:struct<member0:struct<k:int>,member1:struct<k:int>>>"
+    )
+    rows = built(
+        info,
+        [
+            _encoded(info, {"long": 2**40, "any": "x", "either": ("B", {"k": 1})}),
+            _encoded(info, {"long": None, "any": None, "either": ("A", {"k": 2})}),
+        ],
+    )
+    assert rows == [
+        {"long": 2**40, "any": {"member0": None, "member1": "x"}, "either": {"member0": None, "member1": {"k": 1}}},
+        {"long": None, "any": None, "either": {"member0": {"k": 2}, "member1": None}},
+    ]
+
+
+@pytest.mark.feature("F-SPK-07")
+def test_both_sides_of_a_pair_are_read_with_the_version_that_they_were_written_with() -> None:
+    old = _avro({"name": "v", "type": "int"})
+    new = _avro({"name": "n", "type": ["null", "long"], "default": None}, {"name": "v", "type": "int"})
+
+    def pair(value: SchemaInfo) -> SchemaInfo:
+        sides = {"key.schema.type": "STRING", "value.schema.type": "AVRO", "kv.encoding.type": "SEPARATED"}
+        return SchemaInfo(
+            SchemaType.KEY_VALUE, "kv", b"\0\0\0\0" + len(value.definition).to_bytes(4, "big") + value.definition, sides
+        )
+
+    columns = ValueColumns(pair(new), ["key", "value"])
+    assert not columns.knows(b"1")
+    columns.learn(b"1", pair(old))
+    assert columns.read(_encoded(old, {"v": 5}), b"k", b"1") == ["k", {"n": None, "v": 5}]
+    with pytest.raises(BadSchema, match="no record of the Avro schema"):
+        columns.read(b"", b"k", b"1")

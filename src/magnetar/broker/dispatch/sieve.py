@@ -16,6 +16,7 @@ from magnetar.broker.dispatch.dispatcher import Dispatcher
 from magnetar.broker.dispatch.hooks import EntryFilter, Verdict
 from magnetar.broker.dispatch.parts import DispatchParts
 from magnetar.broker.entry_facts import EntryFacts
+from magnetar.broker.transactions.marker import as_marker
 from magnetar.broker.transactions.pending_acks import PendingAcks
 from magnetar.errors import BadFrame
 from magnetar.ids import Position
@@ -40,6 +41,7 @@ class Sieve:
         "pending",
         "rejected",
         "rescheduled",
+        "shows_markers",
         "view",
     )
 
@@ -56,6 +58,8 @@ class Sieve:
         self.held_at: Position | None = None
         # Acknowledgements that wait for the end of their transaction.
         self.pending: PendingAcks | None = None
+        # For a reader that wants to know why numbers are left out: what nobody sees comes as markers.
+        self.shows_markers = False
         # Entries by what the filters said of them.
         self.accepted = 0
         self.rejected = 0
@@ -113,7 +117,11 @@ class Sieve:
                 ack_set = self.view.left_of(position, ack_set)
                 messages = sum([word.bit_count() for word in ack_set]) if ack_set else messages
             if facts.is_marker or (facts.txn_id is not None and facts.txn_id in aborted):
-                self._pass_over(dispatcher, position)
+                if self.shows_markers:
+                    shown = entry if facts.is_marker else as_marker(entry)
+                    deliveries.append(new_delivery((shown, position, facts, facts.messages, (), 0)))
+                else:
+                    self._pass_over(dispatcher, position)
                 continue
             if pending is not None:
                 left = pending.left_of(position, ack_set, messages)

@@ -33,6 +33,7 @@ from magnetar.ids import EARLIEST, LATEST, Position
 from magnetar.names import TopicName, check_subscription
 from magnetar.wire.hot import MessageEncoder, decode_ack
 from magnetar.wire.proto import pulsar_api_pb2 as pb
+from magnetar.wire.reader_words import shows_markers
 
 
 def position_of(message_id: pb.MessageIdData) -> Position:
@@ -94,6 +95,8 @@ async def _open_consumer(session: Session, request: pb.CommandSubscribe) -> Open
     )
     if isinstance(topic, Topic) and isinstance(subscription, Subscription):
         _choose_view(topic, subscription, request)
+        if not request.durable:
+            subscription.pump.sieve.shows_markers = shows_markers(consumer.metadata)
     subscription.add_consumer(consumer, SubscriptionType(request.subType), _key_sharing(request))
     encoder = MessageEncoder(consumer.consumer_id, topic.name.partition_index)
     return OpenConsumer(consumer, subscription, topic, encoder, session.shows_broker_metadata)

@@ -36,6 +36,25 @@ def encode_marker(txn_id: TxnId, now_ms: int, *, commit: bool) -> bytes:
     return b"".join(message.join(metadata.SerializeToString(), b""))
 
 
+def as_marker(entry: Entry) -> Entry:
+    """A message of an aborted transaction, for those who count: its place and number, and nothing of what it said."""
+    start = broker_entry.message_start(entry.body)
+    stored = message.read_metadata(entry.body, start)
+    shown = MessageMetadata(
+        producer_name=stored.producer_name,
+        sequence_id=stored.sequence_id,
+        publish_time=stored.publish_time,
+        marker_type=TXN_ABORT,
+        txnid_most_bits=stored.txnid_most_bits,
+        txnid_least_bits=stored.txnid_least_bits,
+    )
+    if stored.HasField("num_messages_in_batch"):
+        shown.num_messages_in_batch = stored.num_messages_in_batch
+    front = bytes(entry.body[:start])
+    body = b"".join((front, *message.join(shown.SerializeToString(), b"")))
+    return Entry(entry.ledger_id, entry.entry_id, memoryview(body))
+
+
 def read_in_transaction(entry: Entry) -> InTransaction | None:
     """None for what no transaction is in, and for what cannot be read."""
     try:

@@ -73,7 +73,7 @@ class Archiver:
             self._tell_delta(records)
             planner = Planner(cluster(self._options.connection), self._options)
             topics = planner.topics()
-            reached = records[-1].ends if records else planner.begins(topics)
+            reached = records[-1].ends if records else planner.bound(topics, "earliest")
             self._hold(reached)
             starts = {topic: reached.get(topic, START) for topic in topics}
             ends = planner.ends(topics) if includes_open else self._closed_ends(topics, starts)

@@ -8,7 +8,6 @@ Assembles.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -25,7 +24,6 @@ from magnetar.spark.sentences import QueryFailed, sentence_of
 from magnetar.spark.sql.topics import Topics
 
 ERROR: Final = "__error"
-_TIMES: Final = ("startingTime", "endingTime")
 
 Finder = Callable[[str], Callable[..., Any]]
 """Finds a function by what YAML calls it: file.py:name."""
@@ -90,9 +88,6 @@ class FrameBuilder:
 
     def _topic_options(self, options: dict[str, str]) -> dict[str, str]:
         options = {**self._connection, **options}
-        for name in _TIMES:
-            if name in options:
-                options[name] = str(_milliseconds(name, options[name]))
         named = options["topic"].split() if "topic" in options else options.get("topics", "").split(",")
         topics = Topics(self._connection)
         for topic in filter(None, (one.strip() for one in named)):
@@ -157,14 +152,3 @@ def _frame(made: Any) -> DataFrame:
 
 def _whole(topic: str) -> str:
     return str(TopicName.parse(topic))
-
-
-def _milliseconds(name: str, text: str) -> int:
-    """Milliseconds since 1970, or a time as people write it, in UTC where it does not say."""
-    if text.strip().isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise BadSetting(f"{name} is {text!r}; it should be like 2026-11-16T06:00:00Z") from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
