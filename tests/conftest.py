@@ -37,12 +37,14 @@ _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--results", type=Path, default=RESULTS, help="where the outcomes of tagged tests are kept")
+    parser.addoption("--run-name", default="", help="a longer run, whose outcomes a run without this name leaves alone")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "feature(*ids): rows of docs/catalogue.tsv that this test proves")
     if not hasattr(config, "workerinput"):  # under xdist the controller alone writes the record
-        config.pluginmanager.register(FeatureRecord(config, config.getoption("--results")), "feature-record")
+        record = FeatureRecord(config, config.getoption("--results"), config.getoption("--run-name"))
+        config.pluginmanager.register(record, "feature-record")
 
 
 @pytest.hookimpl(wrapper=True)

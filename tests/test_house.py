@@ -104,6 +104,17 @@ def test_a_run_of_a_part_updates_the_record_and_a_whole_one_forgets(tmp_path: Pa
     assert recorded(tmp_path) == {"test_first": "passed"}
 
 
+def test_a_short_run_takes_back_nothing_that_a_longer_one_proved(tmp_path: Path) -> None:
+    source = "import pytest\n@pytest.mark.feature('F-PLAT-01')\ndef test_long(): {}\n"
+    run_pytest(tmp_path, source.format("pass"), "--run-name", "long")
+    run_pytest(tmp_path, source.format("pytest.skip('the longer run has it')"))
+    both = recorded_outcomes(tmp_path)
+    assert [outcome.outcome for outcome in both] == ["passed", "skipped"]
+    assert state_of(both, None)[0] == "proven"
+    run_pytest(tmp_path, source.format("assert 0"), "--run-name", "long")
+    assert state_of(recorded_outcomes(tmp_path), None)[0] == "failing"
+
+
 # --- the compatibility page -----------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 
 `FeatureRecord` is a pytest plug-in of the controlling process: it reads the tags that travel with each report (so it
 works under xdist) and keeps one file per suite. A run replaces what it ran and forgets tests that are no longer there.
+A longer run of the same tests has a name and files of its own: a short one, which skips some, takes back nothing.
 `known_features` and `recorded_outcomes` are for whoever reads. Never decides what a row's state is.
 Carries.
 """
@@ -50,7 +51,7 @@ def known_features() -> frozenset[str]:
 
 def recorded_outcomes(results: Path = RESULTS) -> list[Outcome]:
     found = []
-    for path in sorted((results / "tests").glob("*.json")):
+    for path in sorted((results / "tests").rglob("*.json")):
         for test, record in json.loads(path.read_text(encoding="utf-8")).items():
             found.append(Outcome(test, record["outcome"], tuple(record["features"])))
     return sorted(found)
@@ -59,9 +60,9 @@ def recorded_outcomes(results: Path = RESULTS) -> list[Outcome]:
 class FeatureRecord:
     """Collects reports, writes the files at the end of the session."""
 
-    def __init__(self, config: pytest.Config, results: Path = RESULTS) -> None:
+    def __init__(self, config: pytest.Config, results: Path = RESULTS, run_name: str = "") -> None:
         self._config = config
-        self._results = results
+        self._directory = results / "tests" / run_name
         self._outcomes: dict[str, Outcome] = {}
         self._ran: dict[str, None] = {}
 
@@ -76,9 +77,7 @@ class FeatureRecord:
         if self._config.getoption("collectonly"):
             return
         repeated = () if session.shouldstop or session.shouldfail else self._repeated_paths()
-        suites = {path.stem for path in (self._results / "tests").glob("*.json")} | {
-            _suite_of(t) for t in self._outcomes
-        }
+        suites = {path.stem for path in self._directory.glob("*.json")} | {_suite_of(test) for test in self._outcomes}
         for suite in sorted(suites):
             self._update(suite, repeated)
 
@@ -97,7 +96,7 @@ class FeatureRecord:
         return tuple((directory / argument).resolve() for argument in self._config.args if "::" not in argument)
 
     def _update(self, suite: str, repeated: tuple[Path, ...]) -> None:
-        path = self._results / "tests" / f"{suite}.json"
+        path = self._directory / f"{suite}.json"
         before: dict[str, object] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         after = {test: record for test, record in before.items() if not self._is_stale(test, repeated)}
         for test, outcome in self._outcomes.items():
