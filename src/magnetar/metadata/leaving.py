@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A metadata store in a process that may be leaving: once it is, nobody waits for a store that is away.
+"""A metadata store in a process that may be leaving: once it is, nobody waits for a store that is away or silent.
 
 Passes everything on as it is until `leave` is called. From then on a request fails as soon as the store has been away
-for a moment, instead of after the patience that a serving process has: what it would have deleted goes with the
-session, and what it would have closed is recovered by the next owner. Never changes an answer.
+for a moment, or has left a request without an answer for a while although it is connected, instead of after the
+patience that a serving process has: what it would have deleted goes with the session, and what it would have closed is
+recovered by the next owner. Never changes an answer.
 Carries.
 """
 
@@ -16,6 +17,10 @@ from magnetar.metadata.store import Change, MetadataStore, Record, SessionEvent,
 
 # A server that restarts, or another one of an ensemble, is found again within it.
 PATIENCE_S: Final = 3.0
+# How long one request may take while the connection stands: a server that stands still keeps it standing.
+SILENCE_S: Final = 5.0
+
+_NO_ANSWER: Final = "the metadata store does not answer"
 
 Result = TypeVar("Result")
 
@@ -34,8 +39,10 @@ class LeavingStore(MetadataStore):
         store.watch_session(self._on_session)
 
     def leave(self) -> None:
-        """The process stops: from now on it does not wait for a store that is away."""
+        """The process stops: from now on it does not wait for a store that is away or silent."""
         self._is_leaving = True
+        for limit in self._under_way:
+            limit.reschedule(self._loop.time() + SILENCE_S)
         self._plan()
 
     async def get(self, path: str) -> Record | None:
@@ -91,15 +98,17 @@ class LeavingStore(MetadataStore):
 
     def _give_up(self) -> None:
         self._has_given_up = True
+        now_s = self._loop.time()
         for limit in self._under_way:
-            if limit.when() is None:
-                limit.reschedule(self._loop.time())
+            # Those that are due end by themselves.
+            if (due_s := limit.when()) is None or due_s > now_s:
+                limit.reschedule(now_s)
 
     async def _asked(self, request: Coroutine[Any, Any, Result], path: str, unanswered: type[MetadataError]) -> Result:
         if self._has_given_up:
             request.close()
-            raise StoreGivenUp(f"{path} was not asked for: this process is stopping and the metadata store is away")
-        limit = asyncio.timeout(None)
+            raise StoreGivenUp(f"{path} was not asked for: this process is stopping and {_NO_ANSWER}")
+        limit = asyncio.timeout(SILENCE_S if self._is_leaving else None)
         self._under_way[limit] = None
         try:
             async with limit:
@@ -107,8 +116,7 @@ class LeavingStore(MetadataStore):
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise unanswered(
-                f"No answer about {path}: this process is stopping and the metadata store is away"
-            ) from error
+            self._give_up()
+            raise unanswered(f"No answer about {path}: this process is stopping and {_NO_ANSWER}") from error
         finally:
             del self._under_way[limit]

@@ -83,6 +83,40 @@ def test_who_leaves_gives_up_what_a_store_that_is_away_does_not_answer(
     loop_run(check())
 
 
+@pytest.mark.parametrize("leaves_first", [True, False])
+def test_who_leaves_gives_up_a_store_that_is_connected_and_silent(
+    loop_run: Callable[[Any], Any], leaves_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "SILENCE_S", 0.0)
+
+    async def check() -> None:
+        behind = HangingStore()
+        store = LeavingStore(behind)
+        behind.hangs = True
+        if leaves_first:
+            store.leave()
+        reading, deleting = await _asked(store)
+        if not leaves_first:
+            await settle()
+            assert not reading.done()
+            store.leave()
+        with pytest.raises(MetadataError, match="No answer about /a"):
+            await reading
+        with pytest.raises(OutcomeUnknown):
+            await deleting
+        with pytest.raises(StoreGivenUp, match="was not asked for"):
+            await store.get("/a")
+        # One that is found again is asked again.
+        behind.hangs = False
+        behind.disconnect()
+        behind.reconnect()
+        await settle()
+        assert await store.children("/") == []
+        await store.close()
+
+    loop_run(check())
+
+
 def test_who_stays_waits_and_so_does_who_leaves_while_the_store_answers(loop_run: Callable[[Any], Any]) -> None:
     async def check() -> None:
         behind = HangingStore()
