@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from magnetar.cli.bookkeeper_shell import Shell, run_shell
+from magnetar.cli import fsck
+from magnetar.cli.bookkeeper_shell import Confirmations, Shell, run_shell
 from magnetar.ledger.paths import ledger_path
+from magnetar.wire.bookkeeper.digest import DigestType
 from tests.cluster import Cluster, RoleProcess
 from tests.conformance.test_bookkeeper_shell import ENTRIES, magnetar, names, shell, written
 from tests.processes import free_port
@@ -164,6 +166,37 @@ def test_repairs_run_in_a_process_of_their_own(
     said = magnetar("fsck", "--metadata", cluster.metadata_url, "--repair")
     assert said.code == 0, said.out
     assert magnetar("fsck", "--metadata", cluster.metadata_url, "--deep").code == 0
+
+
+@pytest.mark.feature("F-PLAT-09", "F-ADM-09")
+def test_fsck_misses_copies_of_a_ledger_that_is_still_written(cluster: Cluster) -> None:
+    said: list[str] = []
+
+    async def command(shell: Shell) -> None:
+        confirmations = Confirmations()
+        writer = await shell.client.ledgers.create(
+            ensemble_size=2,
+            write_quorum=2,
+            ack_quorum=2,
+            digest=DigestType.CRC32C,
+            password=b"",
+            custom_metadata={},
+            listener=confirmations,
+        )
+        for i in range(3):
+            writer.append([b"entry"])
+            await confirmations.until(i)
+        ensemble = writer.known.record.last_segment.ensemble
+        assert (await fsck.check(shell, deep=False, repair=False)).missing == 0, said
+        (stranger,) = {*shell.client.bookies.writable} - {*ensemble}
+        catalog = shell.client.ledgers.catalog
+        lied = await catalog.replace(writer.known, writer.known.record.with_replacements(0, {0: stranger}))
+        assert (await fsck.check(shell, deep=False, repair=False)).missing == 2, said
+        assert f"{stranger} lacks 2 confirmed entries" in said[-2], "the last one is not confirmed to readers yet"
+        await catalog.replace(lied, writer.known.record)
+        await shell.client.ledgers.delete(writer.ledger_id)
+
+    assert run_shell(cluster.metadata_url, command, said.append) == 0
 
 
 def test_the_index_of_a_stopped_bookie_is_rebuilt(cluster: Cluster) -> None:

@@ -32,7 +32,8 @@ Result = TypeVar("Result")
 
 def rebuild(data_dir: str, config: tuple[str, ...], say: Say) -> None:
     for path, entries in _on_directories(data_dir, config, rebuild_indexes).items():
-        say(f"{path}: {entries} entries are in the new index; its ledgers are in limbo until they are recovered")
+        what = f"{entries} records were read, and their entries are in the new index"
+        say(f"{path}: {what}; its ledgers are in limbo until they are recovered")
 
 
 def consistency_check(data_dir: str, config: tuple[str, ...], say: Say) -> bool:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`magnetar fsck`: every closed fragment of every ledger, on every bookie that must hold it.
+"""`magnetar fsck`: every fragment of every ledger, on every bookie that must hold it.
 
 Lists what each bookie says it holds against what the record demands, and what it holds without a record that asks for
 it; reads every entry and checks both its checksums when asked to. Names what is missing, damaged, or held for nobody.
-With --repair, what is missing is copied again, and bookies are told to collect what nobody needs; they prove that
-themselves before they do. Never deletes anything itself.
+Of a ledger that is still written, what is confirmed must be on an ack quorum: more copies may be on their way.
+With --repair, what is missing of closed fragments is copied again, and bookies are told to collect what nobody needs;
+they prove that themselves before they do. Never deletes anything itself.
 Assembles.
 """
 
 import contextlib
+from collections import Counter
 from typing import NamedTuple
 
 from magnetar.cli.bookkeeper_shell import Shell
@@ -43,6 +45,7 @@ async def check(shell: Shell, *, deep: bool, repair: bool) -> Totals:
         for bookie, count in found.missing.items():
             totals.missing += count
             shell.say(f"ledger {ledger_id}: {bookie} lacks {count} entries")
+        await _look_at_end(shell, known, totals)
         if repair and found.missing:
             await _repair(shell, ledger_id, found)
             again = await _look(shell, await catalog.load(ledger_id), Totals(), deep=deep)
@@ -72,6 +75,51 @@ async def _look(shell: Shell, known: Versioned, totals: Totals, *, deep: bool) -
             if lacking:
                 found.missing[bookie] = found.missing.get(bookie, 0) + lacking
     return found
+
+
+async def _look_at_end(shell: Shell, known: Versioned, totals: Totals) -> None:
+    """The fragment that is still written, as far as it is confirmed. It is told and not repaired: its writer lives."""
+    ledger_id, fragment = known.record.ledger_id, fragments_of(known.record)[-1]
+    if not fragment.is_growing:
+        return
+    try:
+        lacking = await _below_quorum(shell, known, fragment, totals)
+        is_same = (await shell.client.ledgers.catalog.load(ledger_id)).version == known.version
+    except NoSuchLedger:
+        return
+    except MagnetarError as error:
+        totals.unreachable += 1
+        shell.say(f"ledger {ledger_id} is still written, and how far it is confirmed cannot be asked: {error}")
+        return
+    # A writer that changed the ensemble meanwhile has written anew what was missing.
+    for bookie, count in lacking.items() if is_same else ():
+        totals.missing += count
+        shell.say(
+            f"ledger {ledger_id}: {bookie} lacks {count} confirmed entries, and too few others have them; it is still "
+            "written: unload its topic, or `magnetar bookkeeper recover` the bookie, and look again"
+        )
+
+
+async def _below_quorum(shell: Shell, known: Versioned, fragment: Fragment, totals: Totals) -> dict[str, int]:
+    record, ledgers = known.record, shell.client.ledgers
+    reader = await ledgers.open_without_recovery(record.ledger_id, password=record.password)
+    try:
+        fragment = fragment._replace(last_entry=await reader.read_last_confirmed())
+    finally:
+        reader.close()
+    copies: Counter[int] = Counter()
+    lacking: dict[str, list[int]] = {}
+    for member, bookie in enumerate(fragment.ensemble):
+        expected = entries_of(fragment, record.quorum, member)
+        totals.copies += len(expected)
+        try:
+            held = set(await shell.client.channels(bookie).entry_ids(record.ledger_id))
+        except MagnetarError:
+            held = set(expected) - set(await FragmentCheck(record, ledgers.parts).missing(fragment, member))
+        copies.update(held)
+        lacking[bookie] = [entry_id for entry_id in expected if entry_id not in held]
+    short = {bookie: sum(copies[e] < record.quorum.ack_quorum for e in found) for bookie, found in lacking.items()}
+    return {bookie: count for bookie, count in short.items() if count}
 
 
 async def _lacking(

@@ -8,9 +8,17 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
-from magnetar.bookie.entry_log_format import HEADER_BYTES, EntryLogScan, LoggedEntry, decode_header, log_id_of
+from magnetar.bookie.entry_log_format import (
+    HEADER_BYTES,
+    BadRange,
+    EntryLogScan,
+    LoggedEntry,
+    decode_header,
+    log_id_of,
+)
 from magnetar.bookie.journal_format import (
     FILE_HEADER_BYTES,
+    Break,
     JournalRecord,
     JournalScan,
     RecordKind,
@@ -47,14 +55,16 @@ async def inspect_journal(path: str, say: Say) -> None:
         scan = JournalScan(header, offset=FILE_HEADER_BYTES, payload_bytes_max=limit)
         async for data in _pieces(file, FILE_HEADER_BYTES):
             for found in scan.feed(data):
-                say(_record_line(found) if isinstance(found, JournalRecord) else f"no record: {found}")
+                say(_record_line(found))
         for found in scan.end():
-            say(_record_line(found) if isinstance(found, JournalRecord) else f"no record: {found}")
+            say(_record_line(found))
     finally:
         await disk.close()
 
 
-def _record_line(record: JournalRecord) -> str:
+def _record_line(record: JournalRecord | Break) -> str:
+    if isinstance(record, Break):
+        return f"no record at byte {record.offset}: damaged, cut off, or never written; what is whole after it follows"
     payload = record.payload
     name = RecordKind(record.kind).name if record.kind in list(RecordKind) else f"kind {record.kind}"
     ledger_id, entry_id = (int.from_bytes(payload[at : at + 8], "big", signed=True) for at in (0, 8))
@@ -65,27 +75,31 @@ def _record_line(record: JournalRecord) -> str:
 
 
 async def inspect_entry_log(path: str, say: Say) -> None:
-    """Every entry with its place, and every stretch that is none."""
-    log_id = log_id_of(Path(path).name)
-    if log_id is None:
-        raise Damaged(f"{Path(path).name} is not called as an entry log is")
+    """Every entry with its place, and every stretch that is none. A copy may have any name: the header knows."""
     disk = RealDisk(str(Path(path).parent))
     try:
         file = await disk.open(Path(path).name)
-        header = decode_header(await file.read(0, HEADER_BYTES))
+        header = decode_header(await file.read(0, HEADER_BYTES), path)
+        log_id = header.log_id if header is not None else log_id_of(Path(path).name)
+        if log_id is None:
+            raise Damaged(f"{path} does not begin as an entry log does, and its name (NUMBER.log) does not say which")
+        if header is None:
+            say("no header: damaged, cut off, or never written")
         end = header.map_offset if header is not None and header.map_offset else None
         say(f"entry log {log_id}, {'not finished' if end is None else f'map at {end}'}")
         scan = EntryLogScan(log_id, entry_bytes_max=BookieSettings().entry_bytes_max)
         async for data in _pieces(file, HEADER_BYTES, end):
             for found in scan.feed(data):
-                say(_entry_line(found) if isinstance(found, LoggedEntry) else f"no entry: {found}")
+                say(_entry_line(found))
         for found in scan.end():
-            say(_entry_line(found) if isinstance(found, LoggedEntry) else f"no entry: {found}")
+            say(_entry_line(found))
     finally:
         await disk.close()
 
 
-def _entry_line(found: LoggedEntry) -> str:
+def _entry_line(found: LoggedEntry | BadRange) -> str:
+    if isinstance(found, BadRange):
+        return f"no entry at byte {found.start}: damaged, cut off, or never written; what is whole after it follows"
     return f"{found.offset:>12}  ledger {found.ledger_id} entry {found.entry_id}, {len(found.entry)} bytes"
 
 

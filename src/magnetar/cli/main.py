@@ -167,6 +167,8 @@ def inspect(
     }
     try:
         asyncio.run(inspected[kind](file, typer.echo))
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise CannotStart(f"{file} cannot be read: {error.strerror}") from error
 
