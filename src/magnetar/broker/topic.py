@@ -402,6 +402,7 @@ class Topic:
         await self.compaction.close()
         await self.managed_ledger.delete()
         await self.compaction.delete()
+        await self.transactions.delete_stored()
 
     @property
     def is_closing(self) -> bool:

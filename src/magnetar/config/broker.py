@@ -76,8 +76,20 @@ class BrokerSettings:
     transactions_ended_max: int = 1_000
     transaction_snapshot_changes: int = 1_000
     transaction_snapshot_interval_ms: int = 5_000
+    # Aborted transactions of a topic are kept in segments of so many bytes beside its log, not in the snapshot.
+    transaction_snapshot_segmented: bool = False
+    transaction_snapshot_segment_bytes: int = 262_144
+    # Records of a coordinator's log that become one entry.
+    transaction_log_batched: bool = False
+    transaction_log_batch_records_max: int = 512
+    transaction_log_batch_bytes_max: int = 4 * 1024 * 1024
+    transaction_log_batch_delay_ms: int = 1
     # Records after which the log of a subscription's pending acknowledgements is shortened.
     pending_ack_records_max: int = 500
+    pending_ack_batched: bool = False
+    pending_ack_batch_records_max: int = 512
+    pending_ack_batch_bytes_max: int = 4 * 1024 * 1024
+    pending_ack_batch_delay_ms: int = 1
     transaction_participants_at_once: int = 1_000
     # How long the end of a transaction waits for those who took part before it is answered all the same.
     transaction_participant_timeout_ms: int = 3_000

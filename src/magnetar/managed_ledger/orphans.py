@@ -2,8 +2,8 @@
 """Ledgers that say whose they are, while no record of that owner knows them.
 
 Owners are managed ledgers, their cursors, the buckets of delayed messages that cursors name, the schemas of topics,
-and compaction. The compacted ledger of a topic that is still there is never an orphan: the next run of compaction
-deletes what an earlier one left.
+compaction, and snapshots of transactions. Of a topic that is still there the compacted ledger and the segments of
+snapshots are never orphans: the next run of compaction and the topic's owner delete what an earlier one left.
 
 Our own owners leave none, whatever call they die at; other brokers do, and so does an owner that was replaced and
 dies while it still makes a ledger. For checks by an operator: it reads every ledger's record. A ledger is an orphan
@@ -109,15 +109,22 @@ async def _ledgers_of_compaction(store: MetadataStore, topic: str) -> frozenset[
     return frozenset() if found is None else None
 
 
+async def _ledgers_of_snapshots(store: MetadataStore, name: str) -> frozenset[int] | None:
+    """None while the log is there: its owner looks after the segments of its transactions."""
+    return frozenset() if await Catalog(store, name).record.read() is None else None
+
+
 _OWNERS: Final = {
     "managed-ledger": _OWNER,
     "delayed-index-bucket": _OWNER,
+    "transaction-snapshot-segment": _OWNER,
     "schema": _SCHEMA,
     "compacted-topic": _COMPACTED,
 }
 _NAMED: Final[dict[str, Callable[[MetadataStore, str], Awaitable[frozenset[int] | None]]]] = {
     "managed-ledger": _named_ledgers,
     "delayed-index-bucket": _named_ledgers,
+    "transaction-snapshot-segment": _ledgers_of_snapshots,
     "schema": _ledgers_of_schema,
     "compacted-topic": _ledgers_of_compaction,
 }

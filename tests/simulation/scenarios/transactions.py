@@ -8,6 +8,7 @@ each target, no transaction is left open in front of a reader, and none counts i
 """
 
 import asyncio
+from random import Random
 
 from magnetar.client.client import Client
 from magnetar.client.options import ConsumerType, InitialPosition
@@ -59,6 +60,7 @@ class TransactionStory:
             "managedLedgerDefaultEnsembleSize": "3",
             "managedLedgerDefaultWriteQuorum": "3",
             "managedLedgerDefaultAckQuorum": "2",
+            **_ways_of_writing(stream(world.seed, "ways of writing")),
         }
         self.brokers = BrokerCluster(world, self.storage, random.choice((2, 3)), given)
         world.network.links.settings.tail_ms = random.choice((0.3, 10.0, 50.0))
@@ -181,3 +183,16 @@ class TransactionStory:
             found.append((await reader.read_next()).data().decode())
         await reader.close()
         return found
+
+
+def _ways_of_writing(random: Random) -> dict[str, str]:
+    """Records alone or in batches, aborted transactions in the snapshot or in segments: one as often as the other."""
+    return {
+        "transactionLogBatchedWriteEnabled": random.choice(("true", "false")),
+        "transactionLogBatchedWriteMaxDelayInMillis": random.choice(("1", "20")),
+        "transactionPendingAckBatchedWriteEnabled": random.choice(("true", "false")),
+        "transactionPendingAckBatchedWriteMaxDelayInMillis": random.choice(("1", "20")),
+        "transactionBufferSegmentedSnapshotEnabled": random.choice(("true", "false")),
+        "transactionBufferSnapshotSegmentSize": "32",
+        "transactionBufferSnapshotMaxTransactionCount": random.choice(("2", "1000")),
+    }

@@ -6,11 +6,13 @@ Told of the messages and markers of transactions in the order in which they lie 
 as they are replayed: the same calls either way, so a restart comes to the same answers. One per topic, read by its
 subscriptions. Never reads, never writes.
 
-Invariants: `open` is in the order of first messages; `through` is the place before the first of them, or None.
+Invariants: `open` is in the order of first messages, `aborted` in that of the ends; `through` is the place before the
+first open one, or None; the first `sealed` of the aborted are in segments, and need not be in a snapshot.
 Decides.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice, takewhile
 from typing import Final
 
 from magnetar.broker.transactions.marker import read_in_transaction
@@ -24,13 +26,14 @@ _ABORTED: Final = "aborted"
 
 
 class TransactionBuffer:
-    __slots__ = ("_from", "_ledgers", "_looked", "aborted", "changes", "on_early", "open", "through")
+    __slots__ = ("_from", "_ledgers", "_looked", "aborted", "changes", "on_early", "open", "sealed", "through")
 
     def __init__(self) -> None:
         # By transaction: where its first message lies.
         self.open: dict[TxnId, Position] = {}
         # By transaction: where it was aborted.
         self.aborted: dict[TxnId, Position] = {}
+        self.sealed = 0
         # The last place that readers may see; None: all.
         self.through: Position | None = None
         # Transactions that began or ended, in all.
@@ -78,6 +81,7 @@ class TransactionBuffer:
         assert self._ledgers is not None
         self.open.clear()
         self.aborted.clear()
+        self.sealed = 0
         self._from, self._looked = position, self._ledgers.previous_position(position)
         self._on_changed()
 
@@ -96,20 +100,38 @@ class TransactionBuffer:
         if self._ledgers is None or not self.aborted:
             return
         first = self._ledgers.before_first
-        for txn_id in [txn_id for txn_id, position in self.aborted.items() if position < first]:
+        gone = [txn_id for txn_id, _ in takewhile(lambda each: each[1] < first, self.aborted.items())]
+        for txn_id in gone:
             del self.aborted[txn_id]
+        self.sealed = max(0, self.sealed - len(gone))
+
+    @property
+    def unsealed(self) -> int:
+        """How many of the aborted are in no segment."""
+        return len(self.aborted) - self.sealed
+
+    def oldest_unsealed(self, count: int) -> list[tuple[TxnId, Position]]:
+        """For the next segment."""
+        return list(islice(self.aborted.items(), self.sealed, self.sealed + count))
+
+    def seal(self, aborted: Iterable[tuple[TxnId, Position]]) -> None:
+        """These, which were the oldest, are in a segment now; some may have been forgotten meanwhile."""
+        self.sealed += sum(txn_id in self.aborted for txn_id, _ in aborted)
 
     def snapshot(self) -> dict[str, int]:
         """As properties of a cursor: kind, transaction and ledger in the name, the entry as the value."""
         self.on_trimmed()
-        kinds = ((_OPEN, self.open), (_ABORTED, self.aborted))
+        kinds = ((_OPEN, self.open.items()), (_ABORTED, islice(self.aborted.items(), self.sealed, None)))
         return {
             f"{kind}:{txn_id.most}:{txn_id.least}:{position.ledger_id}": position.entry_id
             for kind, places in kinds
-            for txn_id, position in places.items()
+            for txn_id, position in places
         }
 
-    def restore(self, properties: Mapping[str, int]) -> None:
+    def restore(self, properties: Mapping[str, int], segments: Iterable[tuple[TxnId, Position]] = ()) -> None:
+        """A snapshot, and what its segments hold, all of which is older than the aborted in the snapshot itself."""
+        self.aborted = dict(sorted(segments, key=lambda each: each[1]))
+        self.sealed = len(self.aborted)
         found: list[tuple[Position, TxnId, str]] = []
         for name, entry_id in properties.items():
             kind, _, rest = name.partition(":")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from magnetar.broker.transactions.coordinator_state import CoordinatorState, Transaction, decode
+from magnetar.broker.transactions.record_batch import BatchLimits
 from magnetar.broker.transactions.record_log import RecordLog
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.config.broker import BrokerSettings
@@ -88,7 +89,7 @@ class Coordinator:
 
         Shared: another broker may take it over in turn.
         """
-        log = await RecordLog.open(managed_ledgers, LOG_NAME.format(coordinator_id), CURSOR)
+        log = await RecordLog.open(managed_ledgers, LOG_NAME.format(coordinator_id), CURSOR, _batches(settings))
         try:
             state = CoordinatorState(
                 coordinator_id,
@@ -273,3 +274,13 @@ class Coordinator:
     def _check_open(self) -> None:
         if self.is_closed:
             raise NoTransactionCoordinator(f"Coordinator {self.coordinator_id} is not served here now")
+
+
+def _batches(settings: BrokerSettings) -> BatchLimits | None:
+    if not settings.transaction_log_batched:
+        return None
+    return BatchLimits(
+        settings.transaction_log_batch_records_max,
+        settings.transaction_log_batch_bytes_max,
+        settings.transaction_log_batch_delay_ms,
+    )

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from magnetar.broker.transactions.ended import EndedTransactions
 from magnetar.broker.transactions.pending_acks import Claim, PendingAcks, claim_of
+from magnetar.broker.transactions.record_batch import BatchLimits
 from magnetar.broker.transactions.record_log import RecordLog
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.errors import BadPosition, DamagedRecord, MagnetarError, ServiceNotReady
@@ -77,9 +78,10 @@ class PendingAckLog:
         records_max: int,
         on_committed: Applied,
         on_aborted: Applied,
+        batches: BatchLimits | None = None,
     ) -> "PendingAckLog":
         """Take the log over and replay it: what was committed is applied again, what is open is claimed."""
-        log = await RecordLog.open(managed_ledgers, name, LOG_CURSOR)
+        log = await RecordLog.open(managed_ledgers, name, LOG_CURSOR, batches)
         pending = PendingAckLog(
             log,
             cursor,
@@ -155,6 +157,8 @@ class PendingAckLog:
         async with self._shortening:
             while self._ending:
                 await asyncio.wait(list(self._ending.values()))
+            # What is written again must not share an entry with what it stands for: that would be replayed, too.
+            self.log.cut()
             marks: list[Position] = []
             for txn_id, claims, cumulative in list(self.acks.claims()):
                 if claims:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from magnetar.broker.delayed.bucket_format import INTERNAL_PREFIX
 from magnetar.broker.transactions.pending_ack_log import PendingAckLog, log_name
 from magnetar.broker.transactions.pending_acks import Claim
+from magnetar.broker.transactions.record_batch import BatchLimits
+from magnetar.config.broker import BrokerSettings
 from magnetar.errors import BadPosition, NotSupported, ServiceNotReady
 from magnetar.ids import Position
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
@@ -30,9 +32,7 @@ async def recover_pending_acks(topic: "Topic", managed_ledgers: ManagedLedgers, 
     """Bring back what waits on the subscriptions of a topic that loads, before anyone reads from them."""
     for subscription in list(topic.subscriptions.values()):
         if has_pending_acks(subscription):
-            await open_pending_acks(
-                topic.name, subscription, managed_ledgers, tasks, topic.settings.pending_ack_records_max
-            )
+            await open_pending_acks(topic.name, subscription, managed_ledgers, tasks, topic.settings)
 
 
 async def close_pending_acks(topic: "Topic") -> None:
@@ -43,7 +43,11 @@ async def close_pending_acks(topic: "Topic") -> None:
 
 
 async def open_pending_acks(
-    topic: TopicName, subscription: "Subscription", managed_ledgers: ManagedLedgers, tasks: Tasks, records_max: int
+    topic: TopicName,
+    subscription: "Subscription",
+    managed_ledgers: ManagedLedgers,
+    tasks: Tasks,
+    settings: BrokerSettings,
 ) -> PendingAckLog:
     """The log of a subscription; the first transaction on it makes one."""
     if subscription.opening_pending_acks is None:
@@ -62,9 +66,10 @@ async def open_pending_acks(
             cursor,
             subscription.managed_ledger,
             tasks,
-            records_max=records_max,
+            records_max=settings.pending_ack_records_max,
             on_committed=lambda claims, cumulative: apply_commit(subscription, claims, cumulative),
             on_aborted=lambda claims, cumulative: apply_abort(subscription, claims, cumulative),
+            batches=_batches(settings),
         )
         if subscription.is_closed:
             # The topic went meanwhile, and nobody else would close what came too late.
@@ -73,10 +78,20 @@ async def open_pending_acks(
         opened.log.on_failed = lambda _error: _give_up(subscription, opened, tasks)
         subscription.pending_acks = opened
         subscription.reopen_pending_acks = partial(
-            open_pending_acks, topic, subscription, managed_ledgers, tasks, records_max
+            open_pending_acks, topic, subscription, managed_ledgers, tasks, settings
         )
         subscription.pump.sieve.pending = opened.acks
         return opened
+
+
+def _batches(settings: BrokerSettings) -> BatchLimits | None:
+    if not settings.pending_ack_batched:
+        return None
+    return BatchLimits(
+        settings.pending_ack_batch_records_max,
+        settings.pending_ack_batch_bytes_max,
+        settings.pending_ack_batch_delay_ms,
+    )
 
 
 def has_pending_acks(subscription: "Subscription") -> bool:

@@ -18,6 +18,7 @@ from magnetar.broker.producer import Producer
 from magnetar.broker.transactions.ended import EndedTransactions
 from magnetar.broker.transactions.marker import PRODUCER_NAME, encode_marker, read_in_transaction
 from magnetar.broker.transactions.shadow_looks import ShadowLooks
+from magnetar.broker.transactions.snapshot_segments import SnapshotSegments
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.errors import MagnetarError
 from magnetar.ids import LATEST, Position
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 CURSOR: Final = "pulsar.transactions"
 _REPLAY_ENTRIES: Final = 100
 _REPLAY_BYTES: Final = 4 * 1024 * 1024
+# Bytes of a segment that is never full.
+_NO_ROOM: Final = 2**63
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +46,7 @@ class TopicTransactions:
         self._topic = topic
         self._managed_ledger = managed_ledger
         self._clock = clock = parts.clock
+        self._tasks = parts.tasks
         self._cursor: Cursor | None = None
         self._preparing: asyncio.Lock | None = None
         # Transactions whose messages are taken without another question.
@@ -52,6 +56,8 @@ class TopicTransactions:
         # What was appended and is not yet durable: the how manieth append, whose, and how it ends, if it does.
         self._on_the_way: deque[tuple[int, TxnId, bool | None]] | None = None
         self._ending: dict[TxnId, asyncio.Future[None]] = {}
+        # Where there are segments, or may be; None: everything is in the snapshot itself.
+        self._segments: SnapshotSegments | None = None
         self._saved_changes = 0
         self._saved_ms = clock.now_ms()
         # Made for the first marker: few topics ever have one.
@@ -68,7 +74,10 @@ class TopicTransactions:
         topic.compaction.buffer = parts.buffer
         cursor = transactions._cursor = managed_ledger.cursors.get(CURSOR)
         if cursor is not None:
-            transactions.buffer.restore(cursor.properties)
+            segments = SnapshotSegments(parts.buffer, managed_ledger, parts.tasks, transactions._save_now)
+            transactions.buffer.restore(cursor.properties, await segments.restore(cursor.properties))
+            if segments.properties():
+                transactions._segments = segments
             await transactions._replay(cursor.mark_delete)
         return transactions
 
@@ -86,6 +95,7 @@ class TopicTransactions:
                 self._on_ended(txn_id, position, commit=commit)
         if self.buffer.changes - self._saved_changes >= self._topic.settings.transaction_snapshot_changes:
             self._save()
+            self._look_after_segments()
 
     def upkeep(self) -> None:
         if self._cursor is None or self._cursor.is_closed:
@@ -93,8 +103,16 @@ class TopicTransactions:
         is_due = self._clock.now_ms() - self._saved_ms >= self._topic.settings.transaction_snapshot_interval_ms
         if is_due and self._cursor.mark_delete < self._managed_ledger.last_confirmed:
             self._save()
+        self._look_after_segments()
+
+    async def delete_stored(self) -> None:
+        """What is kept beside the log; the topic is deleted."""
+        if self._segments is not None:
+            await self._segments.delete_all()
 
     def close(self) -> None:
+        if self._segments is not None:
+            self._segments.close()
         if self._cursor is not None and not self._cursor.is_closed:
             self._save()
 
@@ -209,7 +227,25 @@ class TopicTransactions:
         assert self._cursor is not None
         self._saved_changes = self.buffer.changes
         self._saved_ms = self._clock.now_ms()
-        self._cursor.ack_cumulative(self._managed_ledger.last_confirmed, properties=self.buffer.snapshot())
+        properties = self.buffer.snapshot()
+        if self._segments is not None:
+            properties.update(self._segments.properties())
+        self._cursor.ack_cumulative(self._managed_ledger.last_confirmed, properties=properties)
+
+    async def _save_now(self) -> None:
+        assert self._cursor is not None
+        if not self._cursor.is_closed:
+            self._save()
+        await self._cursor.flush()
+
+    def _look_after_segments(self) -> None:
+        settings = self._topic.settings
+        if self._segments is None and settings.transaction_snapshot_segmented:
+            self._segments = SnapshotSegments(self.buffer, self._managed_ledger, self._tasks, self._save_now)
+        if self._segments is not None:
+            # Those that are there are looked after in any case.
+            room = settings.transaction_snapshot_segment_bytes if settings.transaction_snapshot_segmented else _NO_ROOM
+            self._segments.look_around(room)
 
     async def _replay(self, after: Position) -> None:
         ledger = self._managed_ledger

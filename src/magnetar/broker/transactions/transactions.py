@@ -225,8 +225,8 @@ class Transactions:
     async def _pending_acks(self, topic: Topic, subscription: Subscription) -> PendingAckLog:
         if subscription.pending_acks is not None:
             return subscription.pending_acks
-        records_max = topic.settings.pending_ack_records_max
-        return await open_pending_acks(topic.name, subscription, self._topics.managed_ledgers, self._tasks, records_max)
+        managed_ledgers = self._topics.managed_ledgers
+        return await open_pending_acks(topic.name, subscription, managed_ledgers, self._tasks, topic.settings)
 
     # --- participants -----------------------------------------------------------------------------
 

@@ -66,8 +66,8 @@ def test_a_log_that_opens_after_its_topic_closed_is_closed(monkeypatch: pytest.M
         with monkeypatch.context() as patch:
             patch.setattr(PendingAckLog, "open", late)
             with pytest.raises(ServiceNotReady, match="look it up again"):
-                await open_pending_acks(SOURCE, subscription, managed_ledgers, tasks, 4)
-        again = await open_pending_acks(SOURCE, await world.subscription(), managed_ledgers, tasks, 4)
+                await open_pending_acks(SOURCE, subscription, managed_ledgers, tasks, world.settings)
+        again = await open_pending_acks(SOURCE, await world.subscription(), managed_ledgers, tasks, world.settings)
         assert list(again.acks.claims()) == []
         await world.stop()
 

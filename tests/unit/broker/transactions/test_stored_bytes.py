@@ -9,6 +9,8 @@ from magnetar.broker.transactions.coordinator_state import CoordinatorState, Sta
 from magnetar.broker.transactions.marker import encode_marker
 from magnetar.broker.transactions.pending_ack_log import record_of
 from magnetar.broker.transactions.pending_acks import claim_of
+from magnetar.broker.transactions.record_batch import entry_of
+from magnetar.broker.transactions.segment_format import encode_segment
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.ids import Position
 from magnetar.wire.proto.pending_ack_pb2 import ACK, COMMIT
@@ -50,3 +52,9 @@ def test_pending_acknowledgements_are_as_the_page_shows() -> None:
 
 def test_the_marker_is_as_the_page_shows() -> None:
     assert encode_marker(TXN, 77, commit=True) == b"".join(shown()[2])
+
+
+@pytest.mark.feature("B-18")
+def test_a_batch_and_a_segment_are_as_the_page_shows() -> None:
+    assert entry_of(shown()[0][:2]) == b"".join(shown()[3])
+    assert encode_segment([(TXN, Position(5, 2))]) == b"".join(shown()[4])
