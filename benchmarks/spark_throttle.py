@@ -12,6 +12,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from benchmarks.figures import percentile
@@ -24,6 +25,7 @@ from magnetar import spark as magnetar_spark
 TOPIC = "history"
 SIZE = 1024
 PUBLISH_RATE = 500
+CANCEL_INTERVAL_S = 0.5
 
 
 class Query(threading.Thread):
@@ -34,17 +36,25 @@ class Query(threading.Thread):
         self._reads = reads
         self._options = options
         self._is_over = threading.Event()
-        self.reads_done = 0
+        self._failure: Py4JJavaError | None = None
 
     def run(self) -> None:
         while not self._is_over.is_set():
-            self._reads.consume(self._reads.batch(TOPIC, columns="value", **self._options))
-            self.reads_done += 1
+            try:
+                self._reads.consume(self._reads.batch(TOPIC, columns="value", **self._options))
+            except Py4JJavaError as error:
+                if not self._is_over.is_set():
+                    self._failure = error
+                    return
 
     def end(self) -> None:
+        """Whatever it does: a read that is planned just now has no job yet that could be cancelled."""
         self._is_over.set()
-        self._reads.spark.sparkContext.cancelAllJobs()
-        self.join()
+        while self.is_alive():
+            self._reads.spark.sparkContext.cancelAllJobs()
+            self.join(CANCEL_INTERVAL_S)
+        if self._failure is not None:
+            raise self._failure
 
 
 def p99_beside(server: MagnetarServer, seconds: float, query: Query | None) -> float:
