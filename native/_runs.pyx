@@ -2,7 +2,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """The loops of `wire/runs.py`, compiled: the same results for the same arguments, which tests hold them to."""
 
-from cpython.buffer cimport Py_buffer
+from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_Check, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -25,6 +25,17 @@ cdef extern from "crc32c.h":
 magnetar_crc32c_prepare()
 
 EDITION = 4
+
+
+def extend(uint32_t checksum, data not None):
+    cdef Py_buffer view
+    if PyBytes_CheckExact(data):
+        return magnetar_crc32c(checksum, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return magnetar_crc32c(checksum, <const char *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
 
 
 def cut_frames(bytes chunk not None, Py_ssize_t start, Py_ssize_t size_max, list frames not None):

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
-from google_crc32c import extend, value
+from google_crc32c import value
 
 from magnetar.errors import NewerFormat
+from magnetar.wire.crc32c import extend
 
 HEADER_BYTES: Final = 64
 VERSION: Final = 1

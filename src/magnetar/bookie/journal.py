@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from google_crc32c import extend
-
 from magnetar.bookie.add_runs import AddListener, AddRuns, Run
 from magnetar.bookie.counts import BookieCounts
 from magnetar.bookie.journal_format import (
@@ -37,6 +35,7 @@ from magnetar.config.bookie import BookieSettings
 from magnetar.errors import StorageFailed
 from magnetar.runtime.disk import Disk, GroupLimits, LogStats, SyncedLog
 from magnetar.wire.bookkeeper.codes import ReturnCode
+from magnetar.wire.crc32c import extend
 
 # A turn of the loop that appends more than this hands it over in several pieces, so that the writer starts early.
 _PIECE_BYTES: Final = 512 * 1024

@@ -11,9 +11,10 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from google_crc32c import extend, value
+from google_crc32c import value
 
 from magnetar.errors import NewerFormat
+from magnetar.wire.crc32c import extend
 
 FILE_HEADER_BYTES: Final = 32
 FILE_VERSION: Final = 1

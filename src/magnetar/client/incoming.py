@@ -12,13 +12,12 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, TypeAlias
 
-from google_crc32c import extend
-
 from magnetar.client.message import BatchAcks, DeliveredEntry, Message, Source
 from magnetar.errors import BadPayload, ChecksumMismatch, CryptoFailed, MagnetarError
 from magnetar.ids import MessageId, Position
 from magnetar.wire import batch, broker_entry, message
 from magnetar.wire.compression import decompress
+from magnetar.wire.crc32c import extend
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 Payload: TypeAlias = bytes | memoryview

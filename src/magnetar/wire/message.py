@@ -14,9 +14,9 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from google.protobuf.message import DecodeError
-from google_crc32c import extend
 
 from magnetar.errors import BadFrame, ChecksumMismatch
+from magnetar.wire.crc32c import extend
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
 from magnetar.wire.required import missing
 from magnetar.wire.text_fields import unreadable
@@ -40,8 +40,7 @@ def is_intact(body: Buffer, start: int = 0) -> bool:
     if body[start : start + 2] != _MAGIC:
         return True
     covered = start + CHECKSUM_BYTES
-    checksum: int = extend(0, body[covered:] if type(body) is bytes else bytes(body[covered:]))
-    return checksum == int.from_bytes(body[start + 2 : covered], "big")
+    return extend(0, memoryview(body)[covered:]) == int.from_bytes(body[start + 2 : covered], "big")
 
 
 def check_intact(body: Buffer, start: int = 0) -> None:
@@ -53,7 +52,7 @@ def check_intact(body: Buffer, start: int = 0) -> None:
     if len(body) >= start + _FRONT.size:
         magic, expected, size = _FRONT.unpack_from(body, start)
         if magic == CHECKSUM_MAGIC:
-            if extend(0, body[covered:] if type(body) is bytes else bytes(body[covered:])) != expected:
+            if extend(0, memoryview(body)[covered:]) != expected:
                 raise ChecksumMismatch(
                     f"The checksum of a message of {len(body) - start} bytes does not match; send it again."
                 )
@@ -104,7 +103,7 @@ def parse_metadata(data: Buffer) -> MessageMetadata:
 def join(metadata: bytes, payload: Buffer) -> tuple[bytes, Buffer]:
     """The body of a SEND in two parts, the second of which is the payload itself, untouched."""
     front = len(metadata).to_bytes(SIZE_BYTES, "big") + metadata
-    checksum = extend(extend(0, front), payload if type(payload) is bytes else bytes(payload))
+    checksum = extend(extend(0, front), payload)
     return b"".join((_MAGIC, checksum.to_bytes(4, "big"), front)), payload
 
 

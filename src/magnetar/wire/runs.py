@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, TypeAlias
 
-from google_crc32c import extend
-
 from magnetar.errors import MagnetarError
 from magnetar.wire import compiled
+from magnetar.wire.crc32c import extend
 from magnetar.wire.hot import decode_send
 from magnetar.wire.message import check_intact, has_checksum
 

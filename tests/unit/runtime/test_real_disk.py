@@ -72,8 +72,12 @@ def test_bytes_in_memory_are_read_without_a_thread(
         assert pread_calls == []
         assert await file.read(99_990, 100) == b"x" * 10
         assert pread_calls == [(90, 100_000)]
-        assert len(await file.read(0, 100_000)) == 100_000
-        assert pread_calls[-1] == (100_000, 0)
+        large = bytes(range(256)) * 8_192
+        await file.write(0, [large])
+        assert await file.read(7, 1024 * 1024) == large[7 : 7 + 1024 * 1024]
+        assert len(pread_calls) == 1
+        assert await file.read(0, len(large)) == large
+        assert pread_calls[-1] == (len(large), 0)
         await disk.close()
 
     loop_run(scenario())

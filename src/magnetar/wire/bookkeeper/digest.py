@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-import google_crc32c
+from magnetar.wire.crc32c import extend
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Digest: TypeAlias = Callable[[Iterable[Buffer]], bytes]
@@ -36,10 +36,10 @@ def master_key(password: bytes) -> bytes:
 
 
 def crc32c(chunks: Iterable[Buffer]) -> int:
-    """CRC32C of all chunks as one. The library takes `bytes` alone, so other buffers are copied."""
-    checksum: int = 0
+    """CRC32C of all chunks as one."""
+    checksum = 0
     for chunk in chunks:
-        checksum = google_crc32c.extend(checksum, chunk if type(chunk) is bytes else bytes(chunk))
+        checksum = extend(checksum, chunk)
     return checksum
 
 

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple, cast
 
-from google_crc32c import extend
-
 from magnetar.errors import DigestMismatch
 from magnetar.wire import runs
 from magnetar.wire.bookkeeper.digest import DIGEST_BYTES, Buffer, DigestType, digest_of, master_key
+from magnetar.wire.crc32c import extend
 
 METADATA_BYTES: Final = 32
 LAST_CONFIRMED_BYTES: Final = 16
@@ -82,7 +81,7 @@ class EntryPacker:
             return b"".join((metadata, self._digest((metadata, *parts)), *parts))
         checksum = extend(0, metadata)
         for part in parts:
-            checksum = extend(checksum, part if type(part) is bytes else bytes(part))
+            checksum = extend(checksum, part)
         return b"".join((metadata, checksum.to_bytes(4, "big"), *parts))
 
     def pack_run(
@@ -107,7 +106,7 @@ class EntryPacker:
         if self._is_crc32c and type(entry) is bytes and len(entry) >= _METADATA_CRC32C.size:
             ledger_id, found, _, _, checksum = _METADATA_CRC32C.unpack_from(entry)
             if (
-                extend(extend(0, entry[:METADATA_BYTES]), entry[_METADATA_CRC32C.size :]) == checksum
+                extend(extend(0, entry[:METADATA_BYTES]), memoryview(entry)[_METADATA_CRC32C.size :]) == checksum
                 and ledger_id == self._ledger_id
                 and (entry_id is None or entry_id == found)
             ):
