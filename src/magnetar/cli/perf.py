@@ -12,7 +12,7 @@ from typing import Final
 
 from magnetar.cli import exits
 from magnetar.cli.access import access_of
-from magnetar.cli.perf_commands import COMMANDS, COMMON
+from magnetar.cli.perf_commands import COMMANDS, COMMON, TRANSACTION
 from magnetar.cli.values import WrongUse
 from magnetar.cli.words import Given
 
@@ -26,7 +26,7 @@ def run_perf(words: Sequence[str], program: str = "magnetar perf") -> int:
 def _run(words: list[str], program: str) -> int:
     if not words or words[0] in ("--help", "-h"):
         lines = [f"Usage: {program} COMMAND …", ""]
-        lines += [f"  {each.name:8}  {each.help}" for each in COMMANDS.values()]
+        lines += [f"  {each.name:11}  {each.help}" for each in COMMANDS.values()]
         sys.stdout.write("\n".join(lines) + "\n")
         return exits.OK
     command = COMMANDS.get(words[0])
@@ -36,7 +36,7 @@ def _run(words: list[str], program: str) -> int:
         sys.stdout.write(command.help_text(f"{program} {command.name}", more=COMMON))
         return exits.OK
     given = command.read(words[1:], more=COMMON)
-    topics = topics_of(given)
+    topics = [*given["topics_c"], *given["topics_p"]] if command is TRANSACTION else topics_of(given)
     from magnetar.cli.looping import run_with_client
 
     access = access_of(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`magnetar perf produce|consume|read`: which flags each takes; those of pulsar-perf.
+"""`magnetar perf produce|consume|read|transaction`: which flags each takes; those of pulsar-perf.
 
 Flags that steer threads and buffers of the Java client are taken and mean nothing; their help says so.
 Decides.
@@ -157,4 +157,42 @@ READ: Final = Command(
         flag("--use-tls", Kind.SWITCH, "Means nothing: the URL says it."),
     ),
 )
-COMMANDS: Final = {each.name: each for each in (PRODUCE, CONSUME, READ)}
+TRANSACTION: Final = Command(
+    "transaction",
+    "Receive and send in transactions; shows how many end, and how long each takes from when it was due.",
+    (),
+    (
+        flag("--topics-c", Kind.TEXTS, "Topics to receive from.", default=["test-consume"]),
+        flag("--topics-p", Kind.TEXTS, "Topics to send to.", default=["test-produce"]),
+        flag("--num-test-threads -threads", Kind.NUMBER, "Transactions at a time.", default=1),
+        flag("--admin-url -au", Kind.TEXT, "Where a broker serves HTTP; for --partitions."),
+        flag("--partitions -np", Kind.NUMBER, "Make the topics with so many partitions."),
+        flag("--number-txn -ntxn", Kind.NUMBER, "End after so many; 0: never.", default=0),
+        flag("--numMessage-perTransaction-produce -nmp", Kind.NUMBER, "Messages sent to each topic.", default=1),
+        flag("--numMessage-perTransaction-consume -nmc", Kind.NUMBER, "Messages of each subscription.", default=1),
+        flag("--txn-timeout -tto", Kind.NUMBER, "Seconds that a transaction may take.", default=5),
+        flag("--txn-disable", Kind.SWITCH, "The same without transactions."),
+        flag("-abort", Kind.SWITCH, "Abort the transactions."),
+        flag("-txnRate", Kind.NUMBER, "Transactions a second; 0: as fast as possible.", default=0),
+        flag("--num-subscriptions -ns", Kind.NUMBER, "Subscriptions of each topic.", default=1),
+        flag("--subscriptions -ss", Kind.TEXTS, "Names of the subscriptions.", default=["sub"]),
+        flag(
+            "--subscription-type -st",
+            Kind.TEXT,
+            "How consumers share.",
+            default="Shared",
+            choices="Exclusive Shared Failover Key_Shared",
+        ),
+        flag(
+            "--subscription-position -sp",
+            Kind.TEXT,
+            "Where a new subscription starts.",
+            default="Earliest",
+            choices="Latest Earliest",
+        ),
+        _QUEUE,
+        flag("--replicated -rs", Kind.SWITCH, "Subscriptions are kept equal in other clusters."),
+        _HISTOGRAM,
+    ),
+)
+COMMANDS: Final = {each.name: each for each in (PRODUCE, CONSUME, READ, TRANSACTION)}

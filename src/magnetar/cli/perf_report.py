@@ -13,6 +13,7 @@ from magnetar.cli.pace import Latencies
 from magnetar.cli.values import WrongUse
 
 PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 99.99)
+_SHORT: Final = {"messages": "msg", "transactions": "txn"}
 
 
 class Counts:
@@ -43,13 +44,13 @@ class Counts:
         self.bytes = self._interval_bytes = self.failures = 0
         self.latencies, self._interval = Latencies(), Latencies()
 
-    def line(self, verb: str, now_s: float) -> str:
+    def line(self, verb: str, now_s: float, *, unit: str = "messages") -> str:
         """A line about the interval that ends now."""
         seconds = max(now_s - self.last_s, 1e-9)
         interval, size = self._interval, self._interval_bytes
         self._close_interval(now_s)
         return (
-            f"{verb}: {interval.count / seconds:.1f} msg/s --- {size * 8 / seconds / 1e6:.2f} Mbit/s --- "
+            f"{verb}: {interval.count / seconds:.1f} {_SHORT[unit]}/s --- {size * 8 / seconds / 1e6:.2f} Mbit/s --- "
             f"failures: {self.failures} --- latency ms: mean {interval.mean_us / 1000:.3f} "
             + " ".join(f"p{percent:g} {interval.percentile_us(percent) / 1000:.3f}" for percent in PERCENTILES)
             + f" max {interval.max_us / 1000:.3f}"
@@ -80,14 +81,14 @@ class Counts:
         self.last_s = now_s
 
 
-def show_result(verb: str, result: dict[str, Any], *, as_json: bool) -> None:
+def show_result(verb: str, result: dict[str, Any], *, unit: str = "messages", as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(result) + "\n")
         return
     latency = " ".join(f"{name} {value:.3f}" for name, value in result["latencyMs"].items())
     sys.stdout.write(
-        f"Aggregated: {verb} {result['messages']} messages in {result['seconds']:.1f} s --- "
-        f"{result['messagesPerSecond']:.1f} msg/s --- {result['megabitsPerSecond']:.2f} Mbit/s --- "
+        f"Aggregated: {verb} {result['messages']} {unit} in {result['seconds']:.1f} s --- "
+        f"{result['messagesPerSecond']:.1f} {_SHORT[unit]}/s --- {result['megabitsPerSecond']:.2f} Mbit/s --- "
         f"failures: {result['failures']}\nAggregated latency ms: {latency}\n"
     )
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from magnetar.cli import exits
 from magnetar.cli.pace import Pace
 from magnetar.cli.perf_report import Counts, show_result, write_histogram
+from magnetar.cli.perf_transactions import transactors
 from magnetar.cli.values import WrongUse, number_of
 from magnetar.cli.words import Given
 from magnetar.client.client import Client
@@ -29,7 +30,7 @@ from magnetar.runtime.tasks import Tasks
 
 STATS_INTERVAL_S: Final = 10
 PAYLOAD_FILE_BYTES_MAX: Final = 1 << 28
-_VERBS: Final = {"produce": "published", "consume": "received", "read": "read"}
+_VERBS: Final = {"produce": "published", "consume": "received", "read": "read", "transaction": "ended"}
 _COMPRESSIONS: Final = {
     "NONE": CompressionType.NONE,
     "LZ4": CompressionType.LZ4,
@@ -51,8 +52,14 @@ class LoadTest:
         self.counts = Counts(self.loop.time())
         self.over = asyncio.Event()
         self.error: MagnetarError | None = None
-        self._left: int | None = given["num_messages"] or None
+        # How many there should be in all; 0: any number.
+        self._wanted: int = given["number_txn" if name == "transaction" else "num_messages"]
+        self._left: int | None = self._wanted or None
         self._finished = 0
+
+    @property
+    def unit(self) -> str:
+        return "transactions" if self.name == "transaction" else "messages"
 
     def take(self) -> bool:
         """Whether one more may be begun."""
@@ -64,8 +71,7 @@ class LoadTest:
         return True
 
     def note(self, size: int, latency_s: float) -> None:
-        wanted = self.given["num_messages"]
-        if wanted and self._finished >= wanted:
+        if self._wanted and self._finished >= self._wanted:
             # What came after the last one that was asked for is not counted.
             return
         self.counts.add(size, round(latency_s * 1_000_000))
@@ -80,7 +86,7 @@ class LoadTest:
 
     def _finish(self) -> None:
         self._finished += 1
-        if self.given["num_messages"] and self._finished >= self.given["num_messages"]:
+        if self._wanted and self._finished >= self._wanted:
             self.over.set()
 
     async def guarded(self, work: Coroutine[Any, Any, None]) -> None:
@@ -100,7 +106,7 @@ class LoadTest:
         interval_s = self.given["stats_interval_seconds"] or STATS_INTERVAL_S
         while True:
             await asyncio.sleep(interval_s)
-            line = self.counts.line(_VERBS[self.name], self.loop.time())
+            line = self.counts.line(_VERBS[self.name], self.loop.time(), unit=self.unit)
             if not self.given["json"]:
                 sys.stdout.write(line + "\n")
                 sys.stdout.flush()
@@ -110,7 +116,7 @@ async def load_test(client: Client, given: Given, name: str, topics: list[str]) 
     """Run it until its time, its number of messages or its patience is over, and show the result."""
     test = LoadTest(client, given, name)
     tasks = Tasks("perf", lambda task, error: test.over.set())
-    make = {"produce": _producers, "consume": _consumers, "read": _readers}[name]
+    make = {"produce": _producers, "consume": _consumers, "read": _readers, "transaction": transactors}[name]
     works = await make(test, topics)
     tasks.start(test.watch(), "watch")
     for number, work in enumerate(works):
@@ -127,7 +133,7 @@ async def load_test(client: Client, given: Given, name: str, topics: list[str]) 
     await tasks.close()
     if test.error is not None:
         raise test.error
-    show_result(_VERBS[name], result, as_json=given["json"])
+    show_result(_VERBS[name], result, unit=test.unit, as_json=given["json"])
     if given.get("histogram_file"):
         write_histogram(given["histogram_file"], test.counts.latencies)
     return exits.REFUSED if test.counts.failures else exits.OK
