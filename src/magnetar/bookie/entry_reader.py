@@ -22,10 +22,11 @@ from magnetar.errors import Damaged, EntryUnknown, TooManyRequests
 Result = TypeVar("Result")
 
 _IDS_PER_SCAN: Final = 10_000
-# Whoever asks for much gets this much of it by one read of the disk.
+# Whoever asks for much gets this much of it at once, from memory or by one read of the disk.
 _ASKED_BYTES_MAX: Final = 1024 * 1024
+_ASKED_ENTRIES_MAX: Final = 1_000
 # Of those who waited for a read, so many are answered in one turn of the loop.
-_SERVED_PER_TURN: Final = 128
+_SERVED_PER_TURN: Final = 32
 
 
 class _Waiting(NamedTuple):
@@ -87,6 +88,7 @@ class EntryReader:
 
     async def read_run(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """Consecutive entries from first on, about what was asked for or less; nothing when the first is not here."""
+        count_max, bytes_max = min(count_max, _ASKED_ENTRIES_MAX), min(bytes_max, _ASKED_BYTES_MAX)
         waiting = self._turns.get(ledger_id)
         if waiting is None:
             found = self._in_memory(ledger_id, first, count_max, bytes_max)
@@ -171,7 +173,7 @@ class EntryReader:
                 ledger_id,
                 first,
                 count_max=max(settings.read_ahead_entries_max, count_max),
-                bytes_max=max(settings.read_ahead_bytes_max, min(bytes_max, _ASKED_BYTES_MAX)),
+                bytes_max=max(settings.read_ahead_bytes_max, bytes_max),
             )
         except EntryUnknown:
             raise

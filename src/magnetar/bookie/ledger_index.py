@@ -59,6 +59,17 @@ class Span:
         self.places.append(Place(entry_id, location, entry_bytes))
         return True
 
+    def take_all(self, places: list[Place]) -> bool:
+        """Whether all of the next places, of which there is one at least, belong to it; it takes them up to there."""
+        locations = [place.location for place in places]
+        end = locations[-1] + places[-1].entry_bytes
+        is_rising = self._last < locations[0] and locations == sorted(locations)
+        if is_rising and end <= self._limit and len(self.places) + len(places) <= self._count_max:
+            self._last = locations[-1]
+            self.places += places
+            return True
+        return all(self.take(*place) for place in places)
+
 
 class Move(NamedTuple):
     """An entry that compaction copied from one location to another."""

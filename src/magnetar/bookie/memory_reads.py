@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection's reads that memory can answer: at once, but in slices while adds wait for a sync.
+"""One connection's reads that memory can answer: a few in each turn of the loop, in slices while adds wait for a sync.
 
-Owns the reads held back and how much was given since the last sync. A reader that catches up would otherwise keep the
-loop and the interpreter busy while the journal needs them; between one sync and the next it gets a slice, and after a
-short while another one even when a sync takes long. What is not in memory is the connection's to read.
+Owns the reads held back, how many this turn has had, and how much was given since the last sync. A reader that catches
+up would otherwise keep the loop and the interpreter busy while others need them: whoever asks for a thousand at once
+gets them in as many turns as that takes, with others in between; beside adds it gets a slice between one sync and the
+next, and after a short while another one even when a sync takes long. What memory lacks is the connection's to read.
 Carries.
 """
 
@@ -16,6 +17,9 @@ from magnetar.bookie.adds_under_way import AddsUnderWay
 from magnetar.errors import MagnetarError
 from magnetar.wire.bookkeeper import v2
 
+# An add may wait for a turn at each of its stations: a turn is worth a quarter of a millisecond at most.
+_TURN_READS: Final = 32
+_TURN_BYTES: Final = 256 * 1024
 _SLICE_BYTES: Final = 16 * 1024
 _HELD_MAX_S: Final = 0.002
 
@@ -27,11 +31,13 @@ class _Storage(Protocol):
 
 
 class MemoryReads:
-    """Invariant: reads are looked up in the order they came; while some are held, so are those behind them."""
+    """Invariant: reads are looked up in the order they came; while some are held, so are those behind them, and the end
+    of a turn, a sync or a timer is on its way.
+    """
 
     __slots__ = (
         "_adds", "_answer", "_asked_to_wake", "_at_hand", "_given_bytes", "_held", "_held_max", "_loop", "_otherwise",
-        "_syncs", "_timer",
+        "_syncs", "_timer", "_turn_bytes", "_turn_reads",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +52,9 @@ class MemoryReads:
         self._otherwise = otherwise
         self._held: deque[v2.ReadRequest] = deque()
         self._held_max = held_max
+        # Of the present turn of the loop; its end is on its way when there were any.
+        self._turn_reads = 0
+        self._turn_bytes = 0
         self._given_bytes = 0
         # The count of syncs when the present slice was begun.
         self._syncs = 0
@@ -57,8 +66,7 @@ class MemoryReads:
             self._serve(request)
         elif len(self._held) < self._held_max:
             self._held.append(request)
-            if self._timer is None:
-                self._hold()
+            self._hold()
         else:
             self._otherwise(request)
 
@@ -66,7 +74,12 @@ class MemoryReads:
         self._held.clear()
         self._cancel()
 
+    def _is_turn_over(self) -> bool:
+        return self._turn_reads >= _TURN_READS or self._turn_bytes >= _TURN_BYTES
+
     def _may_go(self) -> bool:
+        if self._is_turn_over():
+            return False
         if self._given_bytes < _SLICE_BYTES:
             return True
         if self._adds.syncs() != self._syncs or not self._adds.are_waiting():
@@ -75,6 +88,9 @@ class MemoryReads:
         return False
 
     def _serve(self, request: v2.ReadRequest) -> None:
+        if not self._turn_reads:
+            self._loop.call_soon(self._end_turn)
+        self._turn_reads += 1
         try:
             entry = self._at_hand(request.ledger_id, request.entry_id)
         except MagnetarError:
@@ -85,9 +101,18 @@ class MemoryReads:
             if not self._given_bytes:
                 self._syncs = self._adds.syncs()
             self._given_bytes += len(entry)
+            self._turn_bytes += len(entry)
+
+    def _end_turn(self) -> None:
+        self._turn_reads = self._turn_bytes = 0
+        if self._timer is None:
+            self._go_on()
 
     def _hold(self) -> None:
-        self._timer = self._loop.call_later(_HELD_MAX_S, self._go_on)
+        """Have somebody come back for those who are held: the next turn, or the next sync and the timer."""
+        if self._timer is not None or self._is_turn_over():
+            return
+        self._timer = self._loop.call_later(_HELD_MAX_S, self._next_slice)
         if not self._asked_to_wake:
             self._asked_to_wake = True
             self._adds.call_after_sync(self._on_synced)
@@ -95,11 +120,14 @@ class MemoryReads:
     def _on_synced(self) -> None:
         self._asked_to_wake = False
         if self._timer is not None:
-            self._go_on()
+            self._next_slice()
 
-    def _go_on(self) -> None:
+    def _next_slice(self) -> None:
         self._cancel()
         self._given_bytes = 0
+        self._go_on()
+
+    def _go_on(self) -> None:
         while self._held and self._may_go():
             self._serve(self._held.popleft())
         if self._held:

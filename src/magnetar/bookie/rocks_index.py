@@ -8,7 +8,7 @@ Carries.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice, starmap
 from struct import Struct
 from typing import Any, Final
 
@@ -28,9 +28,13 @@ _ID: Final = Struct(">q")
 # A row as its key and its value.
 _ROW_PARTS: Final = Struct(f"{ROW_KEY_BYTES}s{ROW.size - ROW_KEY_BYTES}s")
 _VALUE: Final = Struct(">QI")
+# Of a place's key and value, one after the other: the entry's id and what a Place says of it.
+_PLACE_ROW: Final = Struct(">9xqQI")
 _ENTRY_ID_MAX: Final = 2**63 - 1
 # RocksDB's binding keeps the interpreter to itself while it writes: everything else stands still for one batch.
 _ROWS_PER_BATCH: Final = 256
+# A thread that looks for places has the interpreter meanwhile: so many at once cost a fiftieth of a millisecond.
+_ROWS_PER_LOOK: Final = 64
 # One is written out while another fills; who finds all of them full waits, and everything else with him.
 _WRITE_BUFFERS: Final = 3
 
@@ -141,25 +145,32 @@ class RocksLedgerIndex(LedgerIndex):
             self._database.write(batch)
         return moved
 
-    def _rows_from(self, ledger_id: int, entry_id: int) -> tuple[Any, ReadOptions]:
-        """An iterator over a ledger's places, and its bounds, which must live as long: it only points to them."""
+    def _bounds(self, ledger_id: int) -> ReadOptions:
         bounds = ReadOptions()
         bounds.set_iterate_upper_bound(_PLACE + _ID.pack(ledger_id) + b"\xff" * 9)
+        return bounds
+
+    def _rows_from(self, ledger_id: int, entry_id: int) -> tuple[Any, ReadOptions]:
+        """An iterator over a ledger's places, and its bounds, which must live as long: it only points to them."""
+        bounds = self._bounds(ledger_id)
         rows = self._database.iter(bounds)
         rows.seek(_PLACE + _IDS.pack(ledger_id, entry_id))
         return rows, bounds
 
     def _span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> list[Place]:
-        rows, _bounds = self._rows_from(ledger_id, entry_id)
-        ids_of, valid, key, value, next_row = _IDS.unpack_from, rows.valid, rows.key, rows.value, rows.next
-        if not valid() or ids_of(key(), len(_PLACE))[1] != entry_id:
-            rows.status()
+        key = _PLACE + _IDS.pack(ledger_id, entry_id)
+        # By itself: rows that come in a row end the same way when there are no more and when one cannot be read. What
+        # is behind this one is a favour to later reads, and only that.
+        value = self._database.get(key)
+        if value is None:
             return []
-        span = Span(Place(entry_id, *_VALUE.unpack(value())), count_max, bytes_max)
-        next_row()
-        while valid() and span.take(ids_of(key(), len(_PLACE))[1], *_VALUE.unpack(value())):
-            next_row()
-        rows.status()
+        span = Span(Place(entry_id, *_VALUE.unpack(value)), count_max, bytes_max)
+        bounds = self._bounds(ledger_id)
+        rows = self._database.items(from_key=key, read_opt=bounds)
+        next(rows, None)
+        while some := b"".join(chain.from_iterable(islice(rows, _ROWS_PER_LOOK))):
+            if not span.take_all([*starmap(Place, _PLACE_ROW.iter_unpack(some))]):
+                break
         return span.places
 
     def _places(self, ledger_id: int, first_entry_id: int, count_max: int) -> list[Place]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads that memory answers: at once when no add waits, in slices between syncs when some do."""
+"""Reads that memory answers: a few in each turn of the loop, and in slices between syncs while adds wait."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from tests.conftest import RunOnLoop
 from tests.unit.bookie.benches import turns_until
 
 ENTRY = bytes(4096)
-# Entries of that size in a slice.
+# Entries of that size in a slice, and reads of any in a turn of the loop.
 SLICE = 4
+TURN = 32
 
 
 class Adds:
@@ -43,7 +44,8 @@ class Adds:
 class Client:
     """A storage with entries 0 to 99 in memory, and a client that notes what becomes of its reads."""
 
-    def __init__(self, *, held_max: int = 1_000, is_taking: bool = True) -> None:
+    def __init__(self, *, held_max: int = 1_000, is_taking: bool = True, entry: bytes = ENTRY) -> None:
+        self._entry = entry
         self.adds = Adds()
         self.answered: list[int] = []
         self.others: list[int] = []
@@ -59,7 +61,7 @@ class Client:
     def at_hand(self, ledger_id: int, entry_id: int) -> bytes | None:
         if ledger_id != 1:
             raise StorageFailed("the bookie is ending")
-        return ENTRY if entry_id < 100 else None
+        return self._entry if entry_id < 100 else None
 
     def _answer(self, request: v2.ReadRequest, entry: bytes) -> bool:
         if self._is_taking:
@@ -71,11 +73,50 @@ class Client:
             self.reads.ask(v2.ReadRequest(PROTOCOL_VERSION, 0, ledger_id, entry_id, None))
 
 
-def test_everything_is_answered_at_once_while_no_add_waits(loop_run: RunOnLoop) -> None:
+def test_while_no_add_waits_each_turn_of_the_loop_answers_some_in_order(loop_run: RunOnLoop) -> None:
+    """Whoever asks for very many at once does not keep the loop from others."""
+
     async def scenario() -> None:
         client = Client()
-        client.ask(*range(50))
-        assert client.answered == list(range(50))
+        client.ask(*range(2 * TURN), *range(100, 100 + TURN), 99)
+        assert client.answered == list(range(TURN))
+        seen = []
+        for _ in range(3):
+            await asyncio.sleep(0)
+            seen.append((len(client.answered), len(client.others)))
+        # What memory does not have takes as long to hand on.
+        assert seen == [(2 * TURN, 0), (2 * TURN, TURN), (2 * TURN + 1, TURN)]
+        assert client.answered == [*range(2 * TURN), 99]
+        client.ask(5)
+        assert client.answered[-1] == 5, "a new turn begins with nothing used"
+
+    loop_run(scenario())
+
+
+def test_large_entries_are_few_in_a_turn(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        client = Client(entry=bytes(100 * 1024))
+        client.ask(*range(7))
+        assert client.answered == [0, 1, 2]
+        await asyncio.sleep(0)
+        assert client.answered == [0, 1, 2, 3, 4, 5]
+
+    loop_run(scenario())
+
+
+def test_turns_end_before_slices_do(loop_run: RunOnLoop) -> None:
+    """Small entries beside adds: a slice has more of them than a turn takes, and goes on without a sync."""
+
+    async def scenario() -> None:
+        client = Client(entry=bytes(256))
+        client.adds.waiting = True
+        client.ask(*range(90))
+        assert len(client.answered) == TURN
+        await asyncio.sleep(0)
+        assert len(client.answered) == 16 * 1024 // 256
+        client.adds.sync()
+        await turns_until(lambda: len(client.answered) == 90)
+        assert client.answered == list(range(90))
 
     loop_run(scenario())
 
