@@ -3,18 +3,16 @@
 
 A real process on a real disk with the generator beside it, and in the same run a bare loop that writes and syncs groups
 of the size that the bookie reached: the ratio says more than the number. `benchmarks.bookie_journal` has the same ratio
-for the journal alone.
+for the journal alone, `benchmarks.bookie_isolation` the time of single adds, with and without readers.
 """
 
 import argparse
-import multiprocessing
 import os
 import selectors
 import socket
 import tempfile
 import time
 import urllib.request
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -30,7 +28,7 @@ from tests.cluster import Cluster
 ENTRY_BYTES = 1024
 ANSWER_BYTES = 28
 BURST = 64
-# Of adds alone and of adds beside a reader; and of ten ledgers and of many.
+# Of ten ledgers and of many.
 TURNS = 5
 # Adds before the clock starts: more than a write cache takes, so that every flush that is measured is the load's own.
 LEAD = 32_000
@@ -201,85 +199,18 @@ def bare_loop(directory: Path, *, group_bytes: int, total_bytes: int) -> float:
         path.unlink()
 
 
-def latencies(port: int, ledger_id: int, adds: int) -> list[float]:
-    """Seconds of each add, one at a time: what a writer feels, whoever else is there."""
-    packer = EntryPacker(ledger_id, DigestType.CRC32C, b"")
-    body = b"x" * (ENTRY_BYTES - 36)
-    taken: list[float] = []
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for entry_id in range(adds):
-            entry = packer.pack(entry_id, entry_id - 1, 0, [body])
-            packet = v2.add_front(len(entry), packer.master_key) + entry
-            started = time.perf_counter()
-            connection.sendall(packet)
-            answer = b""
-            while len(answer) < ANSWER_BYTES:
-                answer += connection.recv(ANSWER_BYTES - len(answer))
-            taken.append(time.perf_counter() - started)
-            assert not any(answer[8:12]), "an add was refused"
-    return taken
-
-
-def catch_up(port: int, ledger_id: int, entries: int, until: Event, window: int = 32) -> None:
-    """Read a ledger from its beginning, over and over, as fast as the bookie gives it; in a process of its own."""
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.settimeout(30)
-        asked = answered = 0
-        left = b""
-        while not until.is_set():
-            while asked - answered < window:
-                connection.sendall(v2.encode_read(ledger_id, asked % entries))
-                asked += 1
-            left += connection.recv(1 << 20)
-            while len(left) >= 4 and len(left) >= 4 + int.from_bytes(left[:4], "big"):
-                left = left[4 + int.from_bytes(left[:4], "big") :]
-                answered += 1
-
-
-def isolation(said: dict[str, Any], *, ledger_id: int, entries: int, adds: int, base: int) -> tuple[float, float, int]:
-    """The p99 of adds alone and beside a catch-up reader, and the entries that it read.
-
-    Medians of turns, one alone and one beside: a disk has its moods, and one of them must not decide.
-    """
-    port, http_port = (int(said[end].rpartition(":")[2]) for end in ("bookie", "httpserver"))
-    # What the loads before have left is written first.
-    os.sync()
-    latencies(port, base, adds // 4)
-    alone, beside = [], []
-    before = scraped(http_port, "bookkeeper_server_READ_ENTRY_REQUEST_count")
-    for turn in range(1, TURNS + 1):
-        alone.append(percentile(latencies(port, base + 2 * turn, adds)))
-        over = multiprocessing.Event()
-        reader = multiprocessing.Process(target=catch_up, args=(port, ledger_id, entries, over), daemon=True)
-        reader.start()
-        beside.append(percentile(latencies(port, base + 2 * turn + 1, adds)))
-        over.set()
-        reader.join(30)
-    read = scraped(http_port, "bookkeeper_server_READ_ENTRY_REQUEST_count") - before
-    return median(alone), median(beside), read
-
-
-def percentile(values: list[float], share: float = 0.99) -> float:
-    return sorted(values)[int(share * (len(values) - 1))]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--adds", type=int, default=100_000, help="Of each turn.")
     parser.add_argument("--connections", type=int, default=2)
     parser.add_argument("--window", type=int, default=4_000)
     parser.add_argument("--many", type=int, default=10_000, help="Ledgers of the turns that are compared with ten.")
-    parser.add_argument("--probes", type=int, default=2_000, help="Adds whose time is taken one by one.")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, Cluster(Path(name), bookies=1, broker=False) as cluster:
         said = cluster.bookies[0].until_ready()
         load = {"connections": given.connections, "adds": given.adds, "window": given.window}
         measure(said, ledgers=10, base=1, **(load | {"adds": given.adds // 5}))
         compared = compare(said, given.many, **load)
-        alone, beside, read = isolation(
-            said, ledger_id=1_000, entries=given.adds // 10, adds=given.probes, base=1_000_000
-        )
         rate = median(run.adds_per_s for run in compared.few)
         per_sync = median(run.adds_per_sync for run in compared.few)
         bare = bare_loop(Path(name), group_bytes=int(per_sync * ENTRY_BYTES), total_bytes=2 * given.adds * ENTRY_BYTES)
@@ -294,12 +225,6 @@ def main() -> None:
             ),
             Measurement("entries per sync", f"{per_sync:,.0f}"),
             Measurement("over TCP, share of a bare loop with such groups", f"{rate * ENTRY_BYTES / bare:.0%}"),
-            Measurement("p99 of an add, alone", f"{alone * 1000:.2f} ms"),
-            Measurement(
-                f"p99 of an add beside a reader that took {read:,} old entries",
-                f"{beside * 1000:.2f} ms, {beside / alone:.1f} times",
-                "2 times",
-            ),
             Measurement(f"{given.many:,} ledgers against 10, rate", f"{spread(compared.speed())} times", "0.80 times"),
             Measurement(
                 f"{given.many:,} ledgers against 10, processor time per add",

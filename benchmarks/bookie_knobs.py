@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.bookie_adds import catch_up, latencies, measure
+from benchmarks.bookie_adds import measure
+from benchmarks.bookie_isolation import catch_up, latencies
 from benchmarks.figures import Figure, Scale, percentile
 from benchmarks.servers import scraped
 from tests.cluster import Cluster, RoleProcess
