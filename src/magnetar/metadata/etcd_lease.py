@@ -16,7 +16,7 @@ from typing import Final
 from magnetar.config.metadata import MetadataSettings
 from magnetar.errors import MetadataError
 from magnetar.metadata.etcd_client import EtcdClient
-from magnetar.metadata.store import SessionEvent
+from magnetar.metadata.store import GOODBYE_S, SessionEvent
 
 # Part of the lease after which it is renewed.
 RENEW_PART: Final = 1 / 4
@@ -75,7 +75,7 @@ class EtcdLease:
         number, self.number = self.number, NONE
         if number != NONE:
             with contextlib.suppress(MetadataError):
-                await self._client.call_lease("revoke", {"ID": str(number)}, self._ttl_s)
+                await self._client.call_lease("revoke", {"ID": str(number)}, GOODBYE_S)
 
     async def _renew(self) -> None:
         asked_s, number = self._loop.time(), self.number

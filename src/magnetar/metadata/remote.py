@@ -46,7 +46,7 @@ from magnetar.metadata.remote_protocol import (
     encode_path,
     encode_put,
 )
-from magnetar.metadata.store import Change, MetadataStore, Record, SessionEvent, Stored
+from magnetar.metadata.store import GOODBYE_S, Change, MetadataStore, Record, SessionEvent, Stored
 from magnetar.runtime.tasks import Tasks
 
 # Parts of the session's timeout: how often the server hears of us, and how long we wait to hear from it.
@@ -224,7 +224,7 @@ class RemoteStore(MetadataStore):
         await self._tasks.close()
         if self._link is not None:
             with contextlib.suppress(MagnetarError, TimeoutError):
-                async with asyncio.timeout(self._settings.operation_timeout_ms / 1000):
+                async with asyncio.timeout(GOODBYE_S):
                     await self._link.request(Kind.GOODBYE, b"", writes=True)
             self._link.cut()
             await self._link.lost.wait()

@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 MUST_NOT_EXIST: Final = -1
+# How long the end of a session waits to be heard; a server that does not hear of it ends the session by its timeout.
+GOODBYE_S: Final = 5.0
 
 
 class Record(NamedTuple):

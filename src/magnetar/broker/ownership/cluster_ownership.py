@@ -13,7 +13,7 @@ Carries.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from magnetar.broker.ownership.bundle_ranges import BundleRanges
 from magnetar.broker.ownership.bundles import OWNERSHIP_ROOT, Bundle
@@ -35,6 +35,7 @@ _PERSONAL_TENANTS: Final = ("pulsar", "sla-monitor")
 
 _log = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
 Choose = Callable[[Bundle, Mapping[str, BrokerLoad]], Awaitable[str | None]]
 
 
@@ -109,7 +110,7 @@ class ClusterOwnership:
             await self.claim(bundle)
             return None
         try:
-            found = await self._owners.get(bundle.path)
+            found = await self._in_time(self._owners.get(bundle.path))
         except MetadataError as error:
             raise ServiceNotReady(f"Who has {bundle} cannot be told now: {error}") from error
         if found is not None and found.value.broker_id != own.broker_id:
@@ -117,7 +118,8 @@ class ClusterOwnership:
         if not self._is_connected:
             raise ServiceNotReady(f"{bundle} has no owner and the metadata store does not answer; try again")
         try:
-            chosen = Located(own) if authoritative or found is not None else await self._assigned(bundle, own)
+            mine = authoritative or found is not None
+            chosen = Located(own) if mine else await self._in_time(self._assigned(bundle, own))
         except MetadataError as error:
             raise ServiceNotReady(f"{bundle} has no owner and cannot get one now: {error}") from error
         if chosen.is_redirect:
@@ -293,9 +295,18 @@ class ClusterOwnership:
 
     async def _bundle_of(self, topic: TopicName) -> Bundle:
         try:
-            return (await self.ranges.of(topic.namespace)).of(topic)
+            return (await self._in_time(self.ranges.of(topic.namespace))).of(topic)
         except MetadataError as error:
             raise ServiceNotReady(f"The bundle of {topic} cannot be told now: {error}") from error
+
+    async def _in_time(self, question: Awaitable[Result]) -> Result:
+        """What the store says; a client that looks up learns soon that it says nothing, and asks again."""
+        limit_ms = self._settings.claim_timeout_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                return await question
+        except TimeoutError:
+            raise MetadataError(f"the metadata store did not answer in {limit_ms} ms") from None
 
     async def _assigned(self, bundle: Bundle, own: Owner) -> Located:
         """Where a bundle without owner shall go: as the leader says, or this broker when it leads or nobody does."""

@@ -34,6 +34,11 @@ async def settle(members: Members, topic: TopicName = TOPIC) -> Member:
     raise AssertionError("redirected for ever")
 
 
+async def settle_watches() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 @pytest.mark.feature("F-BND-06")
 def test_brokers_that_claim_at_once_agree_on_one_owner() -> None:
     async def scenario() -> None:
@@ -158,6 +163,31 @@ def test_while_the_store_is_away_what_is_held_is_served_and_nothing_is_taken() -
             owner.ownership.on_storage_failed(TOPIC, LedgerFenced("fenced"))
             assert not owner.ownership.serves(bundle)
             owner.store.reconnect()
+
+    run(scenario)
+
+
+@pytest.mark.feature("F-MD-16")
+def test_look_ups_learn_soon_that_the_store_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with Members(1, settings=BalanceSettings(claim_timeout_ms=1)) as members:
+            asked = members.all[0]
+            known = NamespaceName("public", "known")
+            await members.store.put(known.policies_path, b"{}")
+            # The first read copies the bundles, and is told so; the second one is kept.
+            for _ in range(2):
+                await asked.ranges.of(known)
+                await settle_watches()
+            silence = asyncio.Event()
+
+            async def silent(path: str) -> None:
+                await silence.wait()
+
+            monkeypatch.setattr(asked.store, "get", silent)
+            for topic, about in ((TOPIC, "The bundle of"), (TopicName.parse("persistent://public/known/t"), "Who has")):
+                with pytest.raises(ServiceNotReady, match=f"{about} .* the metadata store did not answer in 1 ms"):
+                    await asked.ownership.locate(topic)
+            silence.set()
 
     run(scenario)
 
