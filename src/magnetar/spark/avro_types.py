@@ -9,6 +9,7 @@ Decides.
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -43,6 +44,7 @@ _LOGICAL: Final[dict[str, spark.DataType]] = {
     "local-timestamp-micros": spark.TimestampNTZType(),
     "uuid": spark.StringType(),
 }
+_AVRO_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _WIDER: Final = ({"int", "long"}, {"float", "double"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1)
@@ -141,6 +143,9 @@ def avro_of(kind: spark.DataType, name: str, *, in_json: bool = False) -> Any:
         return ["null", avro_of(one, f"{name}_{suffix}", in_json=in_json)]
 
     if isinstance(kind, spark.StructType):
+        for one in kind.fields:
+            if not _AVRO_NAME.fullmatch(one.name):
+                raise BadSchema(f"column {one.name!r} is no name of a field in Avro and JSON schemas: rename it")
         fields = [{"name": one.name, "type": inner(one.dataType, one.name), "default": None} for one in kind.fields]
         return {"type": "record", "name": name, "fields": fields}
     if isinstance(kind, spark.ArrayType):

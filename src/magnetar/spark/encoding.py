@@ -41,6 +41,13 @@ _PRIMITIVE_OF: Final[dict[type[spark.DataType], SchemaType]] = {
     spark.DateType: SchemaType.LOCAL_DATE,
     spark.TimestampNTZType: SchemaType.LOCAL_DATE_TIME,
 }
+# What columns that describe a message may be; a time of the type bigint is milliseconds since 1970.
+_KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "__key": ("string", "binary"),
+    "__eventTime": ("timestamp", "bigint"),
+    "__messageProperties": ("map<string,string>",),
+    "__topic": ("string",),
+}
 _DESCRIBING: Final = frozenset(("__key", "__eventTime", "__messageProperties"))
 RECORD_NAME: Final = "row"
 _PROPERTIES: Final = {"__alwaysAllowNull": "true", "__jsr310ConversionEnabled": "false"}
@@ -62,6 +69,11 @@ class RowEncoder:
         by_name = {one.name: one.dataType for one in columns.fields}
         if not data:
             raise BadSetting("there is no column for the payload: name it value, or give columns of a record")
+        for name, allowed in _KINDS.items():
+            if name in by_name and by_name[name].simpleString() not in (*allowed, "void"):
+                raise BadSetting(
+                    f"column {name} is {by_name[name].simpleString()}; it should be {' or '.join(allowed)}: cast it"
+                )
         if needs_topic and "__topic" not in by_name:
             raise BadSetting("where to write is not said: give the option topic, or a column __topic")
         self._names = [one.name for one in data]
@@ -95,7 +107,7 @@ class RowEncoder:
                 payload,
                 keys[index],
                 _milliseconds(times[index]),
-                dict(properties[index] or ()),
+                {name: text for name, text in properties[index] or () if text is not None},
                 topics[index],
             )
 
@@ -173,8 +185,8 @@ def _json_form(value: object) -> object:
     raise BadSchema(f"{type(value).__name__} has no JSON form")
 
 
-def _milliseconds(moment: datetime | None) -> int:
-    if moment is None:
-        return 0
+def _milliseconds(moment: datetime | int | None) -> int:
+    if moment is None or isinstance(moment, int):
+        return moment or 0
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return round(aware.timestamp() * 1000)

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import types as spark
 
 from magnetar.client.schema_info import BYTES_INFO, SchemaInfo, SchemaType
-from magnetar.errors import BadSchema
+from magnetar.errors import BadSchema, BadSetting
 from magnetar.ids import Position
 from magnetar.spark.columns import columns_of
 from magnetar.spark.encoding import RowEncoder
@@ -205,3 +205,35 @@ def test_both_sides_of_a_pair_are_read_with_the_version_that_they_were_written_w
     assert columns.read(_encoded(old, {"v": 5}), b"k", b"1") == ["k", {"n": None, "v": 5}]
     with pytest.raises(BadSchema, match="no record of the Avro schema"):
         columns.read(b"", b"k", b"1")
+
+
+@pytest.mark.feature("F-SPK-06")
+@pytest.mark.parametrize(
+    ("column", "kind", "told"),
+    [
+        ("__key", spark.LongType(), "__key is bigint; it should be string or binary"),
+        ("__eventTime", spark.StringType(), "__eventTime is string; it should be timestamp or bigint"),
+        ("__messageProperties", spark.StringType(), "map<string,string>"),
+        ("__topic", spark.IntegerType(), "__topic is int"),
+        ("we ird", spark.StringType(), "rename it"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_refused_before_a_row(column: str, kind: spark.DataType, told: str) -> None:
+    columns = spark.StructType([spark.StructField("value", spark.StringType()), spark.StructField(column, kind)])
+    with pytest.raises((BadSetting, BadSchema), match=told):
+        RowEncoder(columns, None, needs_topic=False)
+
+
+@pytest.mark.feature("F-SPK-06")
+def test_a_time_may_be_milliseconds_and_a_property_without_a_value_is_left_out() -> None:
+    columns = spark.StructType(
+        [
+            spark.StructField("value", spark.StringType()),
+            spark.StructField("__eventTime", spark.LongType()),
+            spark.StructField("__messageProperties", spark.MapType(spark.StringType(), spark.StringType())),
+        ]
+    )
+    row = {"value": "x", "__eventTime": 1_700_000_000_000, "__messageProperties": [("a", "1"), ("b", None)]}
+    batch = pa.RecordBatch.from_pylist([row], schema=arrow_schema(columns))
+    (written,) = RowEncoder(columns, None, needs_topic=False).rows(batch)
+    assert (written.event_time_ms, written.properties) == (1_700_000_000_000, {"a": "1"})
