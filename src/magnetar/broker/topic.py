@@ -67,7 +67,6 @@ _log = logging.getLogger(__name__)
 
 
 class Topic:
-    # There may be very many of them.
     __slots__ = (
         *("name", "policies", "hold", "last_index", "stored_index", "messages_in", "bytes_in", "active_ms"),
         *("managed_ledger", "subscriptions", "registered", "answers", "compaction", "transactions"),
@@ -353,9 +352,13 @@ class Topic:
     # --- end ----------------------------------------------------------------------------------------
 
     async def terminate(self) -> Position:
-        """Take no more messages, ever; returns the position of the last one. Producers learn it when they come back."""
+        """Take no more messages, ever; returns the position of the last one. Nobody is told before it is on record."""
         self._refuse_when_closing()
-        last = await self.managed_ledger.terminate()
+        try:
+            last = await self.managed_ledger.terminate()
+        except MagnetarError as error:
+            self._on_failed(self, error)
+            raise
         self.registered.send_away(TopicTerminated("Topic was already terminated"))
         self._wake_subscriptions()
         return last
@@ -459,9 +462,6 @@ class Topic:
         if 0 < subscriptions_max <= len(self.subscriptions):
             raise NotSupported(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
 
-    def _last_stored(self) -> int:
-        return self.stored_index
-
     def _counted_in(self) -> tuple[int, int]:
         return self.messages_in, self.bytes_in
 
@@ -494,7 +494,7 @@ class Topic:
     def _new_subscription(self, name: str, cursor: Cursor) -> Subscription:
         subscription = Subscription(name, self.managed_ledger, cursor, self._dispatch, topic=self.name)
         lookups = EntryLookups(self.managed_ledger, self._dispatch.memory.facts)
-        subscription.count_messages(lookups, self._last_stored)
+        subscription.count_messages(lookups, partial(getattr, self, "stored_index"))
         self.subscriptions[name] = subscription
         self.dispatch_rates.apply(subscription)
         return subscription

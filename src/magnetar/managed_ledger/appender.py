@@ -295,9 +295,9 @@ class Appender:
 
     # --- ending -------------------------------------------------------------------------------
 
-    def refuse(self, refusal: MagnetarError) -> None:
-        """Take no more appends; those on their way go on."""
-        if self._refusal is None:
+    def refuse(self, refusal: MagnetarError, *, instead: bool = False) -> None:
+        """Take no more appends; those on their way go on. The first reason stays, unless this one is instead of it."""
+        if self._refusal is None or instead:
             self._refusal = refusal
         self._writer = None
 

@@ -105,7 +105,7 @@ class Follower:
     def check_rollover(self) -> None:
         return
 
-    def refuse(self, refusal: MagnetarError) -> None:
+    def refuse(self, refusal: MagnetarError, *, instead: bool = False) -> None:
         return
 
     def give_up(self, error: MagnetarError) -> None:

@@ -126,12 +126,16 @@ class ManagedLedger:
         return self._record.present.terminated is not None
 
     async def terminate(self) -> Position:
-        """Take no more entries, ever; returns the last one. Again: the same answer."""
+        """Take no more entries, ever; returns the last one. Again: the same answer.
+
+        Until it is on record, appends are refused for a while only. When it fails the log must be opened anew.
+        """
         if self._record.present.terminated is not None:
             return self._record.present.terminated
-        self._appender.refuse(TopicTerminated(f"{self.name} was terminated"))
+        self._appender.refuse(ServiceNotReady(f"{self.name} is being terminated; send it again in a moment"))
         await self._in_time(self._appender.drained())
         await self._guarded(self._appender.end(terminated=True))
+        self._appender.refuse(TopicTerminated(f"{self.name} was terminated"), instead=True)
         return self.last_confirmed
 
     # --- reading ----------------------------------------------------------------------------------

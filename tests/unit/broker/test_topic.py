@@ -16,6 +16,7 @@ from magnetar.config.broker import BrokerSettings
 from magnetar.errors import (
     BadPayload,
     BadSequence,
+    MagnetarError,
     MessageTooLarge,
     NotSupported,
     ServiceNotReady,
@@ -463,6 +464,52 @@ def test_a_terminated_topic_takes_no_more_and_says_so_after_a_restart_too() -> N
             await brokers.stop()
             await brokers.start()
             topic = await brokers.topic()
+        await brokers.stop()
+
+    run(main())
+
+
+@pytest.mark.feature("F-TOP-17")
+def test_nobody_is_told_of_an_end_that_is_not_on_record() -> None:
+    """The store is away when a topic is terminated: producers come back to a topic that goes on."""
+
+    async def main() -> None:
+        brokers = Brokers(append_timeout_ms=50)
+        topics = await brokers.start()
+        topic = await brokers.topic()
+        client = Client()
+        producer = producer_of(client)
+        await topic.add_producer(producer)
+        send(topic, producer, 0)
+        await client.until_answers(1)
+        assert brokers._owner is not None
+        store = brokers._owner.store
+        met: set[type[MagnetarError]] = set()
+
+        def away(operation: str, path: str) -> str | None:
+            if not path.startswith("/managed-ledgers"):
+                return None
+            try:
+                send(topic, producer, 1)
+            except MagnetarError as error:
+                met.add(type(error))
+            return "refused"
+
+        store.fault = away
+        with pytest.raises(MagnetarError):
+            await topic.terminate()
+        assert met == {ServiceNotReady}, "not that it was terminated"
+        store.fault = lambda operation, path: None
+        while not topic.is_closing:  # noqa: ASYNC110 - a task of its own closes it
+            await asyncio.sleep(0)
+        again = await topics.load(topic.name, create=False)
+        assert again is not topic
+        assert client.disconnected == [producer]
+        later = Client()
+        await again.add_producer(producer_of(later))
+        send(again, producer_of(later), 1)
+        await later.until_answers(1)
+        assert not later.errors
         await brokers.stop()
 
     run(main())
