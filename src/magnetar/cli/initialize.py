@@ -21,6 +21,7 @@ from magnetar.ledger.paths import COOKIES, INSTANCE_ID
 from magnetar.metadata.cluster_identity import check_cluster
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 from magnetar.names import NamespaceName, cluster_path, tenant_path
+from magnetar.names import check_cluster as check_cluster_name
 from magnetar.runtime.chance import fresh_seed, stream
 
 BUNDLES: Final = 16
@@ -48,6 +49,8 @@ class ClusterFlags(NamedTuple):
 
 def initialize(flags: ClusterFlags) -> list[str]:
     """Returns the paths of the records that were made."""
+    check_cluster_name(flags.cluster)
+    _check_services(flags)
     local, shared = _url(flags.metadata_store), _url(flags.configuration_store or flags.metadata_store)
 
     async def run() -> list[str]:
@@ -62,6 +65,18 @@ def initialize(flags: ClusterFlags) -> list[str]:
                 return await _create_all(configuration, _shared_records(flags))
 
     return asyncio.run(run())
+
+
+def _check_services(flags: ClusterFlags) -> None:
+    """BadSetting for an address that no client could use."""
+    for given, scheme in (
+        (flags.web_service_url, "http"),
+        (flags.web_service_url_tls, "https"),
+        (flags.broker_service_url, "pulsar"),
+        (flags.broker_service_url_tls, "pulsar+ssl"),
+    ):
+        if given and not given.startswith(f"{scheme}://"):
+            raise BadSetting(f"{given!r} is not the address of a service: {scheme}://HOST:PORT is")
 
 
 def _url(text: str) -> str:

@@ -5,6 +5,7 @@ A sub-command's module is imported when it is called, so that each starts as qui
 Assembles.
 """
 
+import logging
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -330,6 +331,8 @@ def complete(context: typer.Context) -> None:
 
 
 def main() -> None:
+    # What it has to say of a store that does not answer is said once, by the command.
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())
     try:
         app()
     except MagnetarError as error:

@@ -37,18 +37,22 @@ def export_file(url: str, target: str) -> Moved:
         raise BadSetting(f"{target} exists and is not overwritten; choose another name")
 
     partial = Path(f"{target}.partial")
-    with partial.open("wb") as file:
+    try:
+        with partial.open("wb") as file:
 
-        async def run() -> Moved:
-            async with opened(url) as store:
-                return await export_records(store, file.write, await _sequences(store), SystemClock().now_ms())
+            async def run() -> Moved:
+                async with opened(url, must_exist=True) as store:
+                    return await export_records(store, file.write, await _sequences(store), SystemClock().now_ms())
 
-        moved = asyncio.run(run())
-        file.flush()
-        os.fsync(file.fileno())
-    # A link refuses a name that somebody else has taken meanwhile.
-    os.link(partial, target)
-    partial.unlink()
+            moved = asyncio.run(run())
+            file.flush()
+            os.fsync(file.fileno())
+        # A link refuses a name that somebody else has taken meanwhile.
+        os.link(partial, target)
+    except OSError as error:
+        raise BadSetting(f"{target} cannot be written: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)
     return moved
 
 
@@ -62,7 +66,7 @@ def import_file(url: str, source: str, *, merge: bool) -> Moved:
 
 def verify_file(url: str, source: str) -> list[Difference]:
     async def run() -> list[Difference]:
-        async with opened(url) as store:
+        async with opened(url, must_exist=True) as store:
             return await differences(store, _lines_of(source)(), source)
 
     return asyncio.run(run())
@@ -70,16 +74,16 @@ def verify_file(url: str, source: str) -> list[Difference]:
 
 def verify_stores(one: str, two: str) -> list[Difference]:
     async def run() -> list[Difference]:
-        async with opened(one) as first, opened(two) as second:
+        async with opened(one, must_exist=True) as first, opened(two, must_exist=True) as second:
             return await store_differences(first, second)
 
     return asyncio.run(run())
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[MetadataStore]:
-    """The store of a URL; the directory of an embedded one may be anywhere, and is made if need be."""
-    directory, url = _place_of(url)
+async def opened(url: str, *, must_exist: bool = False) -> AsyncIterator[MetadataStore]:
+    """The store of a URL; the directory of an embedded one may be anywhere, and is made if need be and allowed."""
+    directory, url = _place_of(url, must_exist=must_exist)
     disk = RealDisk(str(directory))
     try:
         settings = load_settings(environ=os.environ).metadata
@@ -95,12 +99,14 @@ async def opened(url: str) -> AsyncIterator[MetadataStore]:
         await disk.close()
 
 
-def _place_of(url: str) -> tuple[Path, str]:
+def _place_of(url: str, *, must_exist: bool) -> tuple[Path, str]:
     """Where the disk of a store begins, and the URL as seen from there."""
     scheme, _, rest = url.partition(":")
     if scheme != "embedded" or not rest:
         return Path("."), url
     directory = Path(rest).absolute()
+    if must_exist and not directory.is_dir():
+        raise BadSetting(f"There is no metadata store in {directory}")
     directory.parent.mkdir(parents=True, exist_ok=True)
     return directory.parent, f"embedded:{directory.name}"
 

@@ -187,6 +187,8 @@ def start_logging(settings: RuntimeSettings, stream: TextIO = sys.stderr) -> log
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(settings.log_level.upper())
+    # It has a line for every request; etcd alone is asked many times a second.
+    logging.getLogger("httpx").setLevel(max(root.level, logging.WARNING))
     logging.captureWarnings(True)
     # What we log is for the operator; a broken pipe to him must not print a traceback for every line.
     logging.raiseExceptions = False

@@ -3,6 +3,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,29 @@ def test_metadata_is_moved_by_three_commands(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["metadata", "verify", file, "--metadata", new])
     assert done.exit_code == 1
     assert "/admin/clusters/east has another value in the store" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-c", "bad name!", "-uw", "http://b:8080"], "bad name!"),
+        (["-c", "east", "-uw", "not a url"], "'not a url' is not the address of a service: http://HOST:PORT is"),
+        (["-c", "east", "-uw", "http://b:8080", "-ub", "b:6650"], "pulsar://HOST:PORT is"),
+    ],
+)
+@pytest.mark.feature("F-DEP-05")
+def test_a_cluster_that_nobody_could_name_or_reach_is_not_begun(tmp_path: Path, words: list[str], said: str) -> None:
+    with pytest.raises(MagnetarError, match=re.escape(said)):
+        typed("initialize-cluster-metadata", *words, "-md", f"embedded:{tmp_path}/store")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.feature("F-MD-01")
+def test_an_export_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="There is no metadata store in"):
+        typed("metadata", "export", str(tmp_path / "file"), "--metadata", f"embedded:{tmp_path}/misspelt")
+    typed("initialize-cluster-metadata", *FLAGS, "-md", f"embedded:{tmp_path}/store")
+    target = str(tmp_path / "absent" / "file")
+    with pytest.raises(BadSetting, match="cannot be written: No such file or directory"):
+        typed("metadata", "export", target, "--metadata", f"embedded:{tmp_path}/store")
+    assert [each.name for each in tmp_path.iterdir()] == ["store"]

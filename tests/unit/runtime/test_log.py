@@ -210,3 +210,11 @@ def test_a_long_line_is_cut_and_costs_little() -> None:
 
 def test_a_terminal_is_not_given_orders() -> None:
     assert "\x1b" not in HumanLines().format(record("x", topic="\x1b[2J"))
+
+
+def test_requests_of_an_http_library_are_not_logged_one_by_one() -> None:
+    lines = io.StringIO()
+    start_logging(RuntimeSettings(log_format="json", log_level="info"), lines)
+    logging.getLogger("httpx").info("HTTP Request: POST …")
+    logging.getLogger("httpx").warning("something is wrong")
+    assert [json.loads(line)["message"] for line in lines.getvalue().splitlines()] == ["something is wrong"]
