@@ -24,7 +24,7 @@ cdef extern from "crc32c.h":
 
 magnetar_crc32c_prepare()
 
-EDITION = 4
+EDITION = 5
 
 
 def extend(uint32_t checksum, data not None):
@@ -388,34 +388,60 @@ def journal_records(uint32_t seed, uint64_t offset, uint64_t synced, list entrie
     return records
 
 
-def log_records(uint32_t seed, uint64_t offset, uint64_t location, list entries not None):
-    cdef bytes entry, records, rows
-    cdef tuple item
+def entries_within(list entries not None, Py_ssize_t start, Py_ssize_t bytes_max):
     cdef Py_ssize_t size = 0
+    cdef Py_ssize_t count = len(entries)
+    if start < 0:
+        raise ValueError("entries are counted from the first or a later one")
+    while start < count and size < bytes_max:
+        size += PyBytes_GET_SIZE(<bytes?>entries[start]) + 16
+        start += 1
+    return start, size
+
+
+cdef int _add_size(dict sizes, int64_t ledger_id, Py_ssize_t size) except -1:
+    cdef object known = sizes.get(ledger_id)
+    sizes[ledger_id] = size if known is None else known + size
+    return 0
+
+
+def log_records(uint32_t seed, uint64_t offset, uint64_t location, list entries not None, dict sizes not None):
+    cdef bytes entry, records, rows
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t own_size = 0
     cdef Py_ssize_t length
+    cdef int64_t ledger_id, own = 0
     cdef char *to
     cdef char *row
-    for item in entries:
-        size += PyBytes_GET_SIZE(<bytes?>item[2]) + 16
+    for entry in entries:
+        if PyBytes_GET_SIZE(<bytes?>entry) < 16:
+            raise ValueError("a packed entry begins with two ids")
+        size += PyBytes_GET_SIZE(entry) + 16
     records = PyBytes_FromStringAndSize(NULL, size)
     rows = PyBytes_FromStringAndSize(NULL, 28 * len(entries))
     to = PyBytes_AS_STRING(records)
     row = PyBytes_AS_STRING(rows)
-    for item in entries:
-        entry = <bytes>item[2]
+    for entry in entries:
         length = PyBytes_GET_SIZE(entry)
         magnetar_put32(to, 0x4D474552)
         magnetar_put32(to + 4, <uint32_t>offset)
         magnetar_put32(to + 8, length)
         memcpy(to + 12, PyBytes_AS_STRING(entry), length)
         magnetar_put32(to + 12 + length, magnetar_crc32c(seed, to, 12 + length))
-        magnetar_put64(row, <int64_t>item[0])
-        magnetar_put64(row + 8, <int64_t>item[1])
+        memcpy(row, to + 12, 16)
         magnetar_put64(row + 16, location + offset)
         magnetar_put32(row + 24, length)
+        ledger_id = <int64_t>magnetar_get64(to + 12)
+        if ledger_id != own and own_size:
+            _add_size(sizes, own, own_size)
+            own_size = 0
+        own = ledger_id
+        own_size += 16 + length
         to += 16 + length
         row += 28
         offset += 16 + length
+    if own_size:
+        _add_size(sizes, own, own_size)
     return records, rows
 
 

@@ -96,7 +96,7 @@ class Compactor:
         if not alive:
             return
         rows = bytearray()
-        await _written(writer.append(((found.ledger_id, found.entry_id, found.entry) for found in alive), rows))
+        await _written(writer.append([[found.entry for found in alive]], rows))
         await _written(writer.sync())
         moves = [
             Move(found.ledger_id, found.entry_id, location_of(log_id, found.offset), row[2])

@@ -10,7 +10,7 @@ Carries.
 import contextlib
 import errno
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 
 from magnetar.bookie.entry_log_format import (
@@ -32,6 +32,7 @@ from magnetar.bookie.entry_log_format import (
     log_id_of,
     log_name,
 )
+from magnetar.bookie.entry_steps import EntrySteps
 from magnetar.bookie.ledger_index import Place, location_of
 from magnetar.bookie.records import log_buffers
 from magnetar.config.bookie import BookieSettings
@@ -71,25 +72,27 @@ class EntryLogWriter:
 
     async def append(
         self,
-        entries: Iterable[tuple[int, int, bytes]],
+        entries: Iterable[list[bytes]],
         rows: bytearray,
         is_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Write entries in the order given; their index rows are added to `rows`."""
-        source = iter(entries)
-        entry = next(source, None)
-        while entry is not None:
+        """Write packed entries in the order given; their index rows are added to `rows`."""
+        steps = EntrySteps(entries)
+        while steps.has_more():
             if self._file is None or self._offset >= self._log_bytes_max:
                 await self.finish()
                 await self._begin()
             assert self._file is not None
-            buffers, entry = self._encode(entry, source, rows)
+            taken = steps.take(min(self._write_bytes, self._log_bytes_max - self._offset))
+            location = location_of(self._log_id, 0)
+            buffers, new_rows = log_buffers(self._seed, self._offset, location, taken, self._bytes_by_ledger)
+            rows += new_rows
             await self._file.write(self._offset, buffers)
             written = sum(map(len, buffers))
             self._offset += written
             self._unsynced_bytes += written
-            steps = _HURRIED_STEPS if is_hurried() else 1
-            if self._unsynced_bytes >= steps * self._unsynced_bytes_max:
+            steps_at_once = _HURRIED_STEPS if is_hurried() else 1
+            if self._unsynced_bytes >= steps_at_once * self._unsynced_bytes_max:
                 await self.sync()
 
     async def sync(self) -> None:
@@ -121,26 +124,6 @@ class EntryLogWriter:
         self._seed = checksum_seed(self._log_id)
         self._bytes_by_ledger = {}
         self._offset = HEADER_BYTES
-
-    def _encode(
-        self, first: tuple[int, int, bytes], source: Iterator[tuple[int, int, bytes]], rows: bytearray
-    ) -> tuple[list[bytes], tuple[int, int, bytes] | None]:
-        """The next records, as many as one write takes; and the first entry that is not among them."""
-        offset = self._offset
-        until = min(offset + self._write_bytes, self._log_bytes_max)
-        sizes = self._bytes_by_ledger
-        taken: list[tuple[int, int, bytes]] = []
-        following: tuple[int, int, bytes] | None = first
-        while following is not None and offset < until:
-            taken.append(following)
-            ledger_id, _, entry = following
-            length = len(entry) + RECORD_OVERHEAD_BYTES
-            offset += length
-            sizes[ledger_id] = sizes.get(ledger_id, 0) + length
-            following = next(source, None)
-        buffers, new_rows = log_buffers(self._seed, self._offset, location_of(self._log_id, 0), taken)
-        rows += new_rows
-        return buffers, following
 
 
 class EntryLogs:

@@ -40,7 +40,7 @@ class LedgerDirectory:
         # While a flush is under way: the first log whose entries the index may not name yet.
         self._flushing_from: int | None = None
 
-    async def write_out(self, entries: Iterable[tuple[int, int, bytes]], is_hurried: Callable[[], bool]) -> int:
+    async def write_out(self, entries: Iterable[list[bytes]], is_hurried: Callable[[], bool]) -> int:
         """Store entries in the order given; returns how many. They are found at once, and durable after `sync`.
 
         In a hurry the steps are larger. DiskFull when there is no room: nothing changed, and the same entries may be
@@ -52,7 +52,7 @@ class LedgerDirectory:
         finally:
             self._flushing_from = None
 
-    async def _write_out(self, entries: Iterable[tuple[int, int, bytes]], is_hurried: Callable[[], bool]) -> int:
+    async def _write_out(self, entries: Iterable[list[bytes]], is_hurried: Callable[[], bool]) -> int:
         rows = bytearray()
         try:
             await self._writer.append(entries, rows, is_hurried)

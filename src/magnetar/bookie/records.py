@@ -25,34 +25,52 @@ def journal_records(seed: int, offset: int, synced: int, entries: list[bytes]) -
     return b"".join(records)
 
 
-def log_records(seed: int, offset: int, location: int, entries: list[tuple[int, int, bytes]]) -> tuple[bytes, bytes]:
-    """The records of these entries (ledger, entry id, bytes) from this offset of an entry log on, and their index rows.
+def entries_within(entries: list[bytes], start: int, bytes_max: int) -> tuple[int, int]:
+    """Where the entries from start on have reached so many bytes as records of an entry log, and how many they have."""
+    size = 0
+    while start < len(entries) and size < bytes_max:
+        size += len(entries[start]) + entry_log_format.RECORD_OVERHEAD_BYTES
+        start += 1
+    return start, size
 
-    Location is that of the log's first byte.
+
+def log_records(
+    seed: int, offset: int, location: int, entries: list[bytes], sizes: dict[int, int]
+) -> tuple[bytes, bytes]:
+    """The records of these packed entries from this offset of an entry log on, and their index rows.
+
+    Location is that of the log's first byte; the bytes of each ledger are added to its size.
     """
     records: list[bytes] = []
     rows = bytearray()
-    for ledger_id, entry_id, entry in entries:
+    for entry in entries:
         records += entry_log_format.encode_record(seed, offset, entry)
-        rows += ROW.pack(ledger_id, entry_id, location + offset, len(entry))
-        offset += len(entry) + entry_log_format.RECORD_OVERHEAD_BYTES
+        offset += _note_record(offset, location, entry, rows, sizes)
     return b"".join(records), bytes(rows)
 
 
 def log_buffers(
-    seed: int, offset: int, location: int, entries: list[tuple[int, int, bytes]]
+    seed: int, offset: int, location: int, entries: list[bytes], sizes: dict[int, int]
 ) -> tuple[list[bytes], bytes]:
     """As `log_records`, in one buffer or in several: large entries are not copied into theirs."""
-    if len(entries[0][2]) < LARGE_ENTRY_BYTES:
-        records, rows = log_records(seed, offset, location, entries)
+    if len(entries[0]) < LARGE_ENTRY_BYTES:
+        records, rows = log_records(seed, offset, location, entries, sizes)
         return [records], rows
     buffers: list[bytes] = []
     places = bytearray()
-    for ledger_id, entry_id, entry in entries:
+    for entry in entries:
         buffers += entry_log_format.record_buffers(seed, offset, entry)
-        places += ROW.pack(ledger_id, entry_id, location + offset, len(entry))
-        offset += len(entry) + entry_log_format.RECORD_OVERHEAD_BYTES
+        offset += _note_record(offset, location, entry, places, sizes)
     return buffers, bytes(places)
+
+
+def _note_record(offset: int, location: int, entry: bytes, rows: bytearray, sizes: dict[int, int]) -> int:
+    """Add an entry's index row and its record's bytes, which are returned."""
+    ledger_id, entry_id = entry_log_format.ids_of(entry)
+    rows += ROW.pack(ledger_id, entry_id, location + offset, len(entry))
+    length = len(entry) + entry_log_format.RECORD_OVERHEAD_BYTES
+    sizes[ledger_id] = sizes.get(ledger_id, 0) + length
+    return length
 
 
 def log_entries(seed: int, start: int, data: bytes, ledger_id: int, places: list[Place]) -> list[bytes]:
@@ -70,9 +88,10 @@ def log_entries(seed: int, start: int, data: bytes, ledger_id: int, places: list
     return entries
 
 
-PLAIN: Final = (journal_records, log_records, log_entries)
+PLAIN: Final = (journal_records, log_records, log_entries, entries_within)
 
 if (_twins := compiled.load()) is not None:
     journal_records = _twins.journal_records
     log_records = _twins.log_records
     log_entries = _twins.log_entries
+    entries_within = _twins.entries_within

@@ -16,7 +16,7 @@ from typing import Final
 
 MODULE: Final = "magnetar.wire._runs"
 # Goes up with every change of what the compiled loops are given or give; `EDITION` in native/*.pyx is the same.
-EDITION: Final = 4
+EDITION: Final = 5
 
 _log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from tests.unit.bookie.benches import SMALL, packed, run
 
 SETTINGS = replace(SMALL, entry_log_bytes_max=1024, open_entry_logs_max=2)
 ENTRIES = [(ledger_id, entry_id, packed(ledger_id, entry_id)) for ledger_id in (1, 2) for entry_id in range(30)]
+BY_LEDGER = [[entry for owner, _, entry in ENTRIES if owner == ledger_id] for ledger_id in (1, 2)]
 SIZE = len(packed(1, 0)) + RECORD_OVERHEAD_BYTES
 
 
@@ -25,7 +26,7 @@ async def _written(disk: SimulatedDisk, *, finish: bool = True) -> tuple[EntryLo
     writer = logs.writer()
     assert writer.log_id is None
     rows = bytearray()
-    await writer.append(ENTRIES, rows)
+    await writer.append(BY_LEDGER, rows)
     await writer.sync()
     assert writer.log_id == logs.log_ids()[-1]
     if finish:
@@ -69,7 +70,7 @@ def test_what_is_written_out_is_synced_in_small_steps() -> None:
         writer = logs.writer()
         calls: list[Call] = []
         disk.kernel.faults.on_call = lambda call: calls.append(call.call) if call.path.endswith(".log") else None
-        await writer.append(ENTRIES, bytearray())
+        await writer.append(BY_LEDGER, bytearray())
         steps = "".join("s" if call is Call.SYNC else "w" for call in calls if call in (Call.SYNC, Call.WRITE))
         # The first write is the log's header.
         assert steps == "w" + ("w" * 10 + "s") * (len(ENTRIES) // 10)
@@ -133,7 +134,7 @@ def test_a_flush_is_synced_in_small_steps_unless_adds_would_wait_for_it(hurried:
         logs = await EntryLogs.open(disk, "d", settings)
         writer = logs.writer()
         disk.kernel.faults.on_call = seen.append
-        await writer.append(ENTRIES, bytearray(), lambda: hurried)
+        await writer.append(BY_LEDGER, bytearray(), lambda: hurried)
         disk.kernel.faults.on_call = None
         await writer.abandon()
         await logs.close()

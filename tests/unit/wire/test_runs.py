@@ -18,6 +18,12 @@ from magnetar.wire.message import join
 
 UINT64 = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
 BODIES = st.binary(max_size=40)
+# Of a few ledgers, so that some follow others of theirs.
+PACKED = st.builds(
+    lambda ledger_id, rest: ledger_id.to_bytes(8, "big", signed=True) + rest,
+    st.integers(-1, 1),
+    st.binary(min_size=8, max_size=300),
+)
 
 
 @pytest.fixture(scope="module")
@@ -131,12 +137,22 @@ def test_compiled_receipts_are_the_plain_ones(
     assert twins.frame_receipts(producer_id, ledger_id & (2**64 - 1), first, sequences) == plain
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2**31), st.lists(st.binary(min_size=16, max_size=300), max_size=5))
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**31), st.lists(PACKED, max_size=5))
 def test_compiled_records_are_the_plain_ones(twins: ModuleType, seed: int, offset: int, entries: list[bytes]) -> None:
     arguments = (seed, offset, 2**40, entries)
     assert twins.journal_records(*arguments) == records.PLAIN[0](*arguments)
-    logged = [(-1 if number == 3 else 2**50, number, entry) for number, entry in enumerate(entries)]
-    assert twins.log_records(seed, offset, 5 << 32, logged) == records.PLAIN[1](seed, offset, 5 << 32, logged)
+    for some in (entries, entries + entries[:1]):
+        fast: dict[int, int] = {0: 5}
+        plain: dict[int, int] = {0: 5}
+        found = twins.log_records(seed, offset, 5 << 32, some, fast)
+        assert found == records.PLAIN[1](seed, offset, 5 << 32, some, plain)
+        assert fast == plain
+
+
+@given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, 3), st.integers(0, 200))
+def test_compiled_steps_are_the_plain_ones(twins: ModuleType, entries: list[bytes], start: int, bytes_max: int) -> None:
+    start = min(start, len(entries))
+    assert twins.entries_within(entries, start, bytes_max) == records.PLAIN[3](entries, start, bytes_max)
 
 
 @settings(max_examples=300)
@@ -230,8 +246,7 @@ def test_compiled_entries_of_a_log_are_the_plain_ones(
 ) -> None:
     ledger_id, log_id = 7, 5
     packed, _ = runs.PLAIN[2](ledger_id, 3, 2, 0, [(b"", body) for body in bodies])
-    logged = [(ledger_id, entry_id, entry) for entry_id, entry in enumerate(packed, 3)]
-    stored, rows = records.PLAIN[1](seed, start, log_id << 32, logged)
+    stored, rows = records.PLAIN[1](seed, start, log_id << 32, packed, {})
     places = [Place(*ROW.unpack_from(rows, at)[1:]) for at in range(0, len(rows), ROW.size)]
     arguments = (seed, start, stored, ledger_id, places)
     assert twins.log_entries(*arguments) == records.PLAIN[2](*arguments) == packed
@@ -253,7 +268,8 @@ def test_compiled_loops_refuse_what_is_no_bytes(twins: ModuleType) -> None:
         lambda: twins.read_sends([[b"x", b"y"]], 0, []),
         lambda: twins.pack_entries(1, 0, -1, 0, [(b"front", memoryview(b"body"))]),
         lambda: twins.journal_records(0, 0, 0, [memoryview(b"entry")]),
-        lambda: twins.log_records(0, 0, 0, [(1, 2, "entry")]),
+        lambda: twins.log_records(0, 0, 0, ["an entry of more than 16"], {}),
+        lambda: twins.entries_within([memoryview(b"entry")], 0, 9),
         lambda: twins.frame_messages(1, -1, -1, True, ((Stored(memoryview(b"")), (1, 2), Shape(0), 1, (), 0),), 9),
         lambda: twins.frame_messages(1, -1, -1, True, [(1, 2)], 9),
         lambda: twins.read_ack(memoryview(b"\x08\x0a\x52")),
