@@ -13,6 +13,7 @@ import socket
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -150,11 +151,11 @@ class Comparison(NamedTuple):
     few: list[Run]
     many: list[Run]
 
-    def speed(self) -> list[float]:
-        return [many.adds_per_s / few.adds_per_s for few, many in zip(self.few, self.many, strict=True)]
-
-    def cpu(self) -> list[float]:
-        return [many.cpu_us_per_add / few.cpu_us_per_add for few, many in zip(self.few, self.many, strict=True)]
+    def ratio(self, figure: Callable[[Run], float]) -> str:
+        """That of the medians, and between which the turns' own ratios lie: the index is merged in one now and then."""
+        few, many = [*map(figure, self.few)], [*map(figure, self.many)]
+        turns = [much / little for little, much in zip(few, many, strict=True)]
+        return f"{median(many) / median(few):.2f} times (turns {min(turns):.2f} to {max(turns):.2f})"
 
 
 def compare(said: dict[str, Any], many: int, **load: int) -> Comparison:
@@ -167,11 +168,6 @@ def compare(said: dict[str, Any], many: int, **load: int) -> Comparison:
         sides[0].append(measure(said, ledgers=10, base=1_000, lead=LEAD, since=done, **load))
         sides[1].append(measure(said, ledgers=many, base=10_000, lead=LEAD, since=many + done, **load))
     return Comparison(*sides)
-
-
-def spread(values: list[float]) -> str:
-    """The median, and the least and the greatest."""
-    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def scraped(http_port: int, name: str) -> int:
@@ -201,7 +197,7 @@ def bare_loop(directory: Path, *, group_bytes: int, total_bytes: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--adds", type=int, default=100_000, help="Of each turn.")
+    parser.add_argument("--adds", type=int, default=200_000, help="Of each turn.")
     parser.add_argument("--connections", type=int, default=2)
     parser.add_argument("--window", type=int, default=4_000)
     parser.add_argument("--many", type=int, default=10_000, help="Ledgers of the turns that are compared with ten.")
@@ -209,11 +205,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, Cluster(Path(name), bookies=1, broker=False) as cluster:
         said = cluster.bookies[0].until_ready()
         load = {"connections": given.connections, "adds": given.adds, "window": given.window}
-        measure(said, ledgers=10, base=1, **(load | {"adds": given.adds // 5}))
+        measure(said, ledgers=10, base=1, **(load | {"adds": given.adds // 10}))
         compared = compare(said, given.many, **load)
         rate = median(run.adds_per_s for run in compared.few)
         per_sync = median(run.adds_per_sync for run in compared.few)
-        bare = bare_loop(Path(name), group_bytes=int(per_sync * ENTRY_BYTES), total_bytes=2 * given.adds * ENTRY_BYTES)
+        bare = bare_loop(Path(name), group_bytes=int(per_sync * ENTRY_BYTES), total_bytes=given.adds * ENTRY_BYTES)
         measurements = [
             Measurement(
                 "adds of 1 KiB over TCP, the median of turns", f"{rate:,.0f}/s", "50,000 to 80,000/s", ("F-BKS-06",)
@@ -225,10 +221,12 @@ def main() -> None:
             ),
             Measurement("entries per sync", f"{per_sync:,.0f}"),
             Measurement("over TCP, share of a bare loop with such groups", f"{rate * ENTRY_BYTES / bare:.0%}"),
-            Measurement(f"{given.many:,} ledgers against 10, rate", f"{spread(compared.speed())} times", "0.80 times"),
+            Measurement(
+                f"{given.many:,} ledgers against 10, rate", compared.ratio(lambda run: run.adds_per_s), "0.80 times"
+            ),
             Measurement(
                 f"{given.many:,} ledgers against 10, processor time per add",
-                f"{spread(compared.cpu())} times, {median(run.cpu_us_per_add for run in compared.many):.1f} µs",
+                compared.ratio(lambda run: run.cpu_us_per_add),
                 "1.25 times",
             ),
         ]
