@@ -38,10 +38,10 @@ def raw(server: Server, scale: Scale) -> list[Figure]:
     """One topic, two producers on a connection each; and one producer alone."""
     found = []
     shapes = [(Shape(100), 4), (Shape(1024), 4), (Shape(65536), 400)]
-    shapes += [(Shape(100, 100), 100), (Shape(1024, 100), 100), (Shape(65536, 4), 400)]
+    shapes += [(Shape(100, 100), 25), (Shape(1024, 100), 100), (Shape(65536, 4), 400)]
     for shape, share in shapes:
         entries = max(40, scale.of(8_000, 80_000, 400_000) * 4 // share)
-        for producers in (2, 1) if shape == Shape(1024) else (2,):
+        for producers in (2, 1) if shape.batch == 1 else (2,):
             used = cpu_s(server.pid)
             name = [topics.fresh("publish")]
             window = 2_000 if shape.size < 65536 else 64
@@ -61,7 +61,9 @@ def raw(server: Server, scale: Scale) -> list[Figure]:
 def many_producers(server: Server, scale: Scale) -> list[Figure]:
     """One topic that many clients publish to, each on a connection of its own with little in flight."""
     found = []
-    for shape, share in ((Shape(1024), 1), (Shape(1024, 100), 40), (Shape(65536), 60), (Shape(65536, 4), 200)):
+    shapes = [(Shape(100), 1), (Shape(1024), 1), (Shape(65536), 60)]
+    shapes += [(Shape(100, 100), 20), (Shape(1024, 100), 40), (Shape(65536, 4), 200)]
+    for shape, share in shapes:
         entries = max(MANY * 2, scale.of(8_000, 60_000, 300_000) // share)
         window = shape.batch * (20 if shape.size < 65536 else 2)
         used = cpu_s(server.pid)
@@ -79,10 +81,13 @@ def many_topics(server: Server, scale: Scale) -> list[Figure]:
     found = []
     for count in (1, 100, scale.of(500, 2_000, 10_000)):
         names = [topics.fresh(f"many-{count}") for _ in range(count)]
-        messages = scale.of(8_000, 60_000, 300_000)
-        outcome = publish(server.service_url, Shape(1024), count=messages, connections=4, window=500, topics=names)
-        settings = "4 connections, 500 in flight each, round robin"
-        found.append(Figure(f"publish unbatched 1 KiB over {count:,} topics", outcome.rate, "msg/s", settings=settings))
+        for shape, share in ((Shape(1024), 1), (Shape(100), 1), (Shape(65536), 30)):
+            messages = scale.of(8_000, 60_000, 300_000) // share
+            window = 500 if shape.size < 65536 else 32
+            outcome = publish(server.service_url, shape, count=messages, connections=4, window=window, topics=names)
+            settings = f"4 connections, {window} in flight each, round robin"
+            what = f"publish {shape.words} over {count:,} topics"
+            found.append(Figure(what, outcome.rate, "msg/s", settings=settings))
     return found
 
 

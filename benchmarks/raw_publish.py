@@ -8,7 +8,6 @@ entries in flight and counts receipts. Works against any Pulsar broker; prints o
 """
 
 import argparse
-import itertools
 import time
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -41,9 +40,12 @@ class Publisher:
         self.count = count
         self.received = 0
         self._window = window
-        frames = [shape.send(index % len(topics), index, index // len(topics)) for index in range(count)]
-        self._frames = memoryview(b"".join(frames))
-        self._ends = list(itertools.accumulate(len(each) for each in frames))
+        frames = bytearray()
+        self._ends: list[int] = []
+        for index in range(count):
+            frames += shape.send(index % len(topics), index, index // len(topics))
+            self._ends.append(len(frames))
+        self._frames = memoryview(frames)
         self._sent_bytes = 0
         self._sent_times: list[float] = []
         self.latencies_ms: list[float] = []
