@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from benchmarks.bookie_adds import ANSWER_BYTES, ENTRY_BYTES, measure, scraped, spread
+from benchmarks.bookie_adds import ANSWER_BYTES, ENTRY_BYTES, measure, scraped
 from benchmarks.figures import percentile
 from benchmarks.results import Measurement, report
 from magnetar.config.bookie import BookieSettings
@@ -158,6 +158,11 @@ def turn(bookie: RoleProcess, said: dict[str, Any], reader: Reader | None, ledge
         over.set()
         process.join(30)
     return Turn(percentile(taken, 50) * 1000, percentile(taken, 99) * 1000, read_per_s)
+
+
+def spread(values: list[float]) -> str:
+    """The median, and the least and the greatest."""
+    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def main() -> None:
