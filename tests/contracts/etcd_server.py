@@ -7,6 +7,7 @@ Where it cannot be had, the test that asked is skipped with the reason; under CI
 import atexit
 import os
 import shutil
+import signal
 import ssl
 import subprocess
 import tempfile
@@ -47,6 +48,10 @@ class EtcdServer:
             assert self._process.poll() is None, f"etcd ended: {self._log()}"
             assert time.monotonic() < until, f"etcd does not answer: {self._log()}"
             time.sleep(0.05)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three ZooKeeper servers that elect a leader among them; each stopped and started by itself."""
 
+import signal
 import socket
 import subprocess
 import time
@@ -44,6 +45,10 @@ class Server:
         self.stop()
         self.launch()
         self.until_serving()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def stop(self) -> None:
         if self._process is not None:
