@@ -49,6 +49,7 @@ LOADS = (
     Load("start and memory", "start-and-load", fresh=footprint.start_and_load),
     Load("start and memory", "restarts", fresh=footprint.restarts),
     Load("publish", "publish-raw", shared=publishing.raw),
+    Load("publish", "publish-sustained", shared=publishing.sustained),
     Load("publish", "publish-official", shared=publishing.official_client),
     Load("publish", "publish-perf", shared=publishing.pulsar_perf, peers_only=True),
     Load("latency", "latency", shared=latency.fixed_rates),

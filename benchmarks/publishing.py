@@ -58,6 +58,22 @@ def raw(server: Server, scale: Scale) -> list[Figure]:
     return found
 
 
+def sustained(server: Server, scale: Scale) -> list[Figure]:
+    """Batches for so long that whoever keeps much in memory before writing it out has to do that meanwhile."""
+    laps = scale.of(1, 10, 20)
+    shape, entries = Shape(1024, 100), scale.of(400, 2_500, 2_500) * laps
+    used = cpu_s(server.pid)
+    name = [topics.fresh("sustained")]
+    outcome = publish(server.service_url, shape, count=entries, laps=laps, topics=name)
+    used = (cpu_s(server.pid) - used) / outcome.messages * 1e6
+    what = f"{shape.words}, raw frames, sustained"
+    settings = f"{entries // 10:,} MB; 2 producers, 2000 messages in flight each, {shape.batch} in a batch"
+    return [
+        Figure(f"publish {what}", outcome.rate, "msg/s", "more", _RAW_AIMS[1024, 100], settings),
+        Figure(f"  server's CPU for it, {what}", used, "µs/msg", "less", "", settings),
+    ]
+
+
 def many_producers(server: Server, scale: Scale) -> list[Figure]:
     """One topic that many clients publish to, each on a connection of its own with little in flight."""
     found = []

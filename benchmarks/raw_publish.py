@@ -31,20 +31,26 @@ class Outcome:
 
 
 class Publisher:
-    """One connection with a producer on each of its topics, and all its frames built."""
+    """One connection with a producer on each of its topics, and all its frames built.
 
-    def __init__(self, service_url: str, topics: list[str], count: int, shape: Shape, window: int) -> None:
+    Of a load that would not fit into memory `laps` times the same frames go, count of them in all.
+    """
+
+    def __init__(
+        self, service_url: str, topics: list[str], count: int, shape: Shape, window: int, laps: int = 1
+    ) -> None:
         self.connection = RawConnection(service_url)
         for producer_id, topic in enumerate(topics):
             self.connection.produce_on(topic, producer_id)
-        self.count = count
+        self.count = count // laps * laps
         self.received = 0
         self._window = window
         frames = bytearray()
         self._ends: list[int] = []
-        for index in range(count):
+        for index in range(count // laps):
             frames += shape.send(index % len(topics), index, index // len(topics))
             self._ends.append(len(frames))
+        self._ends += [lap * len(frames) + end for lap in range(1, laps) for end in self._ends]
         self._frames = memoryview(frames)
         self._sent_bytes = 0
         self._sent_times: list[float] = []
@@ -60,8 +66,9 @@ class Publisher:
         until = self._ends[target - 1]
         if self._sent_bytes >= until:
             return False
+        lap, start = divmod(self._sent_bytes, len(self._frames))
         try:
-            self._sent_bytes += self.connection.socket.send(self._frames[self._sent_bytes : until])
+            self._sent_bytes += self.connection.socket.send(self._frames[start : until - lap * len(self._frames)])
         except BlockingIOError:
             return True
         gone = bisect_right(self._ends, self._sent_bytes)
@@ -78,7 +85,14 @@ class Publisher:
 
 
 def publish(
-    service_url: str, shape: Shape, *, count: int, connections: int = 2, window: int = 2_000, topics: list[str]
+    service_url: str,
+    shape: Shape,
+    *,
+    count: int,
+    connections: int = 2,
+    window: int = 2_000,
+    topics: list[str],
+    laps: int = 1,
 ) -> Outcome:
     """Publish count entries over all connections; time runs from the first byte to the last receipt.
 
@@ -86,8 +100,8 @@ def publish(
     several topics on a connection latencies are only those of the window as a whole.
     """
     shares = [topics[index::connections] or topics for index in range(connections)]
-    each = max(1, count // connections)
-    publishers = [Publisher(service_url, share, each, shape, max(1, window // shape.batch)) for share in shares]
+    each = max(1, count // connections // laps * laps)
+    publishers = [Publisher(service_url, share, each, shape, max(1, window // shape.batch), laps) for share in shares]
     started = time.perf_counter()
     run_until(
         lambda: all(publisher.is_done for publisher in publishers),
