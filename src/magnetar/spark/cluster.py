@@ -18,7 +18,7 @@ from magnetar.errors import BadSetting, NotSupported, Refused
 from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.loop_thread import LoopThread
 from magnetar.spark.options import ConnectionOptions, TopicChoice
-from magnetar.spark.pattern import pattern_parts
+from magnetar.spark.pattern import is_data, pattern_parts
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Cluster:
         mode = pb.CommandGetTopicsOfNamespace.PERSISTENT
         listed = await core.retried(lambda: core.lookup.topics(NamespaceName.parse(namespace), mode, "", ""))
         bases = {str(TopicName.parse(topic).base) for topic in listed.topics}
-        return [TopicName.parse(topic) for topic in sorted(bases) if expression.fullmatch(topic)]
+        return [TopicName.parse(topic) for topic in sorted(bases) if expression.fullmatch(topic) and is_data(topic)]
 
     async def schema_of(self, topic: str) -> SchemaInfo:
         """The topic's latest schema; that of plain bytes if it has none, or if the broker keeps none."""

@@ -10,6 +10,7 @@ from typing import Final
 from magnetar.errors import BadSetting
 
 PATTERN_CHARACTERS_MAX: Final = 1_000
+_KEPT: Final = re.compile(r"__.*|spark-sink-.*-(?:staging|log)|spark-writes-staging")
 _FRONT: Final = re.compile(r"(?:persistent://)?([\w=.-]+)/([\w=.-]+)/(.+)")
 
 
@@ -23,3 +24,8 @@ def pattern_parts(pattern: str) -> tuple[str, re.Pattern[str]]:
         return namespace, re.compile(f"persistent://{re.escape(namespace)}/(?:{local})")
     except re.error as error:
         raise BadSetting(f"option topicsPattern {pattern!r} is no regular expression: {error}") from None
+
+
+def is_data(topic: str) -> bool:
+    """Whether a pattern may find this topic: not what brokers keep for themselves, nor what sinks stage and log."""
+    return _KEPT.fullmatch(topic.rpartition("/")[2]) is None
