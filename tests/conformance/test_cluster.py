@@ -234,8 +234,9 @@ def test_two_hot_topics_are_put_apart(cluster: Cluster) -> None:
     places = sorted(answer["topicHashPositions"].values())
     assert places == sorted(crc32(f"persistent://{namespace}/{name}".encode()) for name in ("hot-a", "hot-b"))
     cut = (places[0] + places[1]) // 2
-    given = {"splitAlgorithmName": "specified_positions_divide", "splitBoundaries": str(cut)}
-    done(cluster.brokers[0], "PUT", f"{whole}/split", params=given)
+    given = {"splitAlgorithmName": "specified_positions_divide"}
+    assert admin(cluster.brokers[0], "PUT", f"{whole}/split", params=given, json=["here"]).status_code == 400
+    done(cluster.brokers[0], "PUT", f"{whole}/split", params=given, json=[cut])
     apart = [bundle_of(cluster.brokers[1], f"persistent://{namespace}/{name}") for name in ("hot-a", "hot-b")]
     assert apart[0] != apart[1]
     refused = admin(cluster.brokers[0], "PUT", f"{whole}/split")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 
 from magnetar.admin.answers import AdminRefused, answered, done
+from magnetar.admin.bodies import Body
 from magnetar.admin.bundles import check_bundle
 from magnetar.admin.parts import AdminParts, Namespace, Parts
 from magnetar.broker.ownership.bundles import Bundle, hash_of, parse_range
@@ -46,20 +47,21 @@ async def split(
     parts: Parts,
     namespace: Namespace,
     bundle: str,
+    body: Body,
     algorithm: Annotated[str, Query(alias="splitAlgorithmName")] = "",
     boundaries: Annotated[str, Query(alias="splitBoundaries")] = "",
     unload: bool = False,
 ) -> Response:
-    """Boundaries are whole numbers or 0x…, with commas between them."""
+    """Boundaries are the body, a list of numbers; or in the query, whole or 0x…, with commas between them."""
     settings = BalanceSettings() if parts.broker.cluster is None else parts.broker.cluster.settings
-    wanted = algorithm or (POSITIONS if boundaries else settings.split_algorithm)
+    positions = _positions(boundaries) or _listed(body)
+    wanted = algorithm or (POSITIONS if positions else settings.split_algorithm)
     if not is_algorithm(wanted) or wanted not in settings.split_algorithms:
         supported = ", ".join(settings.split_algorithms)
         raise AdminRefused(412, f"Unsupported namespace bundle split algorithm, supported are [{supported}]")
     if bundle.upper() in (LARGEST, HOT):
         bundle = await _heaviest(parts, namespace, bundle.upper())
     whole = await require_bundle(parts, namespace, bundle)
-    positions = _positions(boundaries)
     if wanted == POSITIONS and not positions:
         raise AdminRefused(412, "splitBoundaries says where to split")
     try:
@@ -95,6 +97,12 @@ async def _heaviest(parts: AdminParts, namespace: NamespaceName, word: str) -> s
             bundles, key=lambda bundle: sum(place.bytes for place in places[bundle] if bundle.holds(place.point))
         )
     return chosen.range
+
+
+def _listed(body: Any) -> list[int]:
+    if body is not None and not (isinstance(body, list) and all(type(each) is int for each in body)):
+        raise AdminRefused(400, "The body should be a list of the places where to split, as whole numbers")
+    return body or []
 
 
 def _positions(text: str) -> list[int]:

@@ -25,6 +25,8 @@ COMMON_FLAGS: Final = (
     flag("--request-timeout", Kind.NUMBER, "Seconds to wait for an answer.", default=TIMEOUT_S),
     *ADMIN_FLAGS,
 )
+# Verbs of ours that are typed without their noun as well.
+_WITHOUT_NOUN: Final = {"balance": "brokers"}
 _TAKES_VALUE: Final = {name: each for each in COMMON_FLAGS for name in each.names}
 
 
@@ -38,6 +40,8 @@ def _run(words: list[str], program: str) -> int:
     if noun is None or noun == "help":
         _print_nouns(program)
         return exits.OK if before or not words or set(words) & {*_WORDS_OF_HELP, "help"} else exits.WRONG_USE
+    if noun in _WITHOUT_NOUN:
+        noun, rest = _WITHOUT_NOUN[noun], [noun, *rest]
     verbs = verbs_of_noun(noun)
     before_verb, verb_name, rest = _at_first_word(rest)
     if verb_name is None:

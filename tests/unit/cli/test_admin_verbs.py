@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pytest
 
 from magnetar.cli import client_commands, perf_commands
-from magnetar.cli.admin import answer_of
+from magnetar.cli.admin import answer_of, run_admin
 from magnetar.cli.values import WrongUse
 from magnetar.cli.verbs.table import NOT_SERVED, nouns, verbs_of_noun
 from magnetar.cli.verbs.verb import AdminAnswer, AdminRequest
@@ -198,3 +198,16 @@ def test_client_and_perf_take_the_flags_of_pulsars_tools(tool: str) -> None:
             for name in text.rstrip("=").rstrip("!").split("|"):
                 assert name in ours, f"{words} {name}"
                 assert ours[name].kind.is_switch is not text.endswith("="), f"{words} {name}"
+
+
+@pytest.mark.feature("F-LB-03")
+def test_the_balancer_is_asked_and_told_without_a_noun(capsys: pytest.CaptureFixture[str]) -> None:
+    verb, asked = verbs_of_noun("brokers")["balance"], Recorder()
+    for words in (["--explain"], []):
+        answer_of(verb, asked, verb.command.read(words))
+    assert [(each.method, each.path) for each in asked.asked] == [
+        ("GET", "/admin/v2/brokers/balance"),
+        ("POST", "/admin/v2/brokers/balance"),
+    ]
+    assert run_admin(["balance", "--help"]) == 0
+    assert "--explain" in capsys.readouterr().out

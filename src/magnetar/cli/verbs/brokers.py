@@ -16,6 +16,11 @@ _BROKERS: Final = "/admin/v2/brokers"
 _CONFIG: Final = flag("--config -c", Kind.TEXT, "Name of the setting.", required=True)
 _INDENT: Final = flag("--indent -i", Kind.SWITCH, "Indented; it is always.")
 
+
+def _balance(api: Api, given: Given) -> Any:
+    return api.ask(request("GET" if given["explain"] else "POST", _BROKERS + "/balance", given)).value
+
+
 BROKER_VERBS: Final[list[Verb]] = [
     verb("list", "List the live brokers of a cluster.", "GET", _BROKERS + "/{cluster}"),
     verb("leader-broker", "Show which broker leads.", "GET", _BROKERS + "/leaderBroker"),
@@ -56,6 +61,13 @@ BROKER_VERBS: Final[list[Verb]] = [
         _BROKERS + "/health",
         flag("--topic-version -tv", Kind.TEXT, "Which topic it uses.", choices="V1 V2"),
         query="topicVersion=topic_version",
+    ),
+    scripted(
+        "balance",
+        "Have the leader move and split bundles now, or say what it would do.",
+        (),
+        _balance,
+        flag("--explain", Kind.SWITCH, "Change nothing: say what would be moved and split, and why."),
     ),
     verb("backlog-quota-check", "Apply the limits of backlogs now.", "GET", _BROKERS + "/backlog-quota-check"),
     verb("version", "Show a broker's version.", "GET", _BROKERS + "/version"),
