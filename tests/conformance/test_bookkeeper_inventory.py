@@ -135,6 +135,33 @@ def test_fsck_finds_orphans_and_has_them_collected(cluster: Cluster) -> None:
     assert str(ledger_id) not in held
 
 
+@pytest.mark.feature("F-PRB-18")
+def test_fsck_names_ledgers_that_their_topic_does_not_know(cluster: Cluster) -> None:
+    made: list[int] = []
+
+    async def leave_behind(shell: Shell) -> None:
+        """As an owner does that dies between making a ledger and putting it on record."""
+        about = {"component": b"managed-ledger", "pulsar/managed-ledger": b"public/default/persistent/gone"}
+        writer = await shell.client.ledgers.create(
+            ensemble_size=1,
+            write_quorum=1,
+            ack_quorum=1,
+            digest=DigestType.CRC32C,
+            password=b"",
+            custom_metadata=about,
+            listener=Confirmations(),
+        )
+        await writer.close()
+        made.append(writer.ledger_id)
+
+    assert run_shell(cluster.metadata_url, leave_behind, print) == 0
+    said = magnetar("fsck", "--metadata", cluster.metadata_url)
+    assert f"ledger {made[0]} was made for public/default/persistent/gone, which does not know it" in said.out
+    assert "1 ledgers that their owners do not know" in said.out
+    forget(cluster.metadata_url, made[0])
+    assert "0 ledgers that their owners do not know" in magnetar("fsck", "--metadata", cluster.metadata_url).out
+
+
 @pytest.mark.feature("F-AR-15")
 def test_repairs_run_in_a_process_of_their_own(
     cluster: Cluster, tmp_path: Path, eventually: Callable[[Callable[[], bool]], None]
@@ -166,6 +193,18 @@ def test_repairs_run_in_a_process_of_their_own(
     said = magnetar("fsck", "--metadata", cluster.metadata_url, "--repair")
     assert said.code == 0, said.out
     assert magnetar("fsck", "--metadata", cluster.metadata_url, "--deep").code == 0
+
+
+@pytest.mark.feature("F-MET-15", "F-BKC-28")
+def test_an_operator_makes_a_bookie_read_only_and_writable_again(
+    cluster: Cluster, eventually: Callable[[Callable[[], bool]], None]
+) -> None:
+    address, path, listed = http_of(cluster), "/api/v1/bookie/state/readonly", "/api/v1/bookie/list_bookies?type=ro"
+    assert asked(address, path, "PUT", {"readOnly": "yes"})[0] == 400
+    assert value(address, path, "PUT", {"readOnly": True}) == {"readOnly": True}
+    eventually(lambda: len(value(http_of(cluster, 1), listed)) == 1)
+    assert value(address, path, "PUT", {"readOnly": False}) == {"readOnly": False}
+    eventually(lambda: not value(http_of(cluster, 1), listed))
 
 
 @pytest.mark.feature("F-PLAT-09", "F-ADM-09")

@@ -34,6 +34,7 @@ class Inventory:
             ("GET", "/api/v1/config/server_config"): self._config,
             ("GET", f"{_PREFIX}/state"): self._state,
             ("GET", f"{_PREFIX}/state/readonly"): self._read_only,
+            ("PUT", f"{_PREFIX}/state/readonly"): self._set_read_only,
             ("GET", f"{_PREFIX}/is_ready"): self._is_ready,
             ("GET", f"{_PREFIX}/info"): self._info,
             ("GET", f"{_PREFIX}/last_log_mark"): self._marks,
@@ -69,6 +70,16 @@ class Inventory:
 
     async def _read_only(self, asked: Asked) -> Answer:
         return answered({"readOnly": self._storage.is_read_only})
+
+    async def _set_read_only(self, asked: Asked) -> Answer:
+        """It is listed as such at its next look; 409 when it has to stay read-only for want of room."""
+        wanted = asked.document().get("readOnly")
+        if not isinstance(wanted, bool):
+            raise ValueError('the body is {"readOnly": true} or {"readOnly": false}')
+        self._storage.ask_read_only(wanted)
+        if self._storage.is_read_only and not wanted:
+            return said("This bookie stays read-only: its disks are full, or cannot be written.", 409)
+        return await self._read_only(asked)
 
     async def _is_ready(self, asked: Asked) -> Answer:
         return said("OK")

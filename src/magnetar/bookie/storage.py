@@ -72,8 +72,7 @@ class BookieStorage:
         self._failure: StorageFailed | None = None
         self._closed = False
         # Two reasons to be read-only: a flush found no room, or the disks are nearly full.
-        self._flush_failed = False
-        self._disk_full = False
+        self._flush_failed = self._disk_full = self._asked_read_only = False
         self._journals: list[Journal] = []
         self.adds = AddsUnderWay(self._journals)
         self._states = opening.table.states
@@ -390,6 +389,11 @@ class BookieStorage:
     def is_read_only(self) -> bool:
         return self._careful.read_only
 
+    def ask_read_only(self, asked: bool) -> None:
+        """An operator wants no adds here, until told otherwise or started again; a full disk has its own word."""
+        self._asked_read_only = asked
+        self._settle_read_only()
+
     def stats(self) -> StorageStats:
         caches, cache = self._caches, self._reader.cache
         flushing = caches.flushing
@@ -464,14 +468,17 @@ class BookieStorage:
         if error is not None and not self._flush_failed:
             _log.error("%s: this bookie takes no adds until it can be written out", error)
         self._flush_failed = error is not None
-        self._careful.on_read_only(self._flush_failed or self._disk_full)
+        self._settle_read_only()
 
     def _on_usage(self, is_full: bool) -> None:
         """What the disk watch says, each time. Fences and recovery adds are served in any case."""
         self._disk_full = is_full
-        self._careful.on_read_only(self._flush_failed or self._disk_full)
+        self._settle_read_only()
         if not is_full:
             self._cycle.retry()
+
+    def _settle_read_only(self) -> None:
+        self._careful.on_read_only(self._flush_failed or self._disk_full or self._asked_read_only)
 
     def _on_crash(self, name: str, error: BaseException) -> None:
         failure = StorageFailed(f"{name} died of {error!r}")
