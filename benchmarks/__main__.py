@@ -26,7 +26,7 @@ from benchmarks.figures import Figure, Scale
 from benchmarks.kafka_peer import KafkaBrokers, KafkaServer
 from benchmarks.peers import ApachePulsar, Missing
 from benchmarks.results import Run, Side
-from benchmarks.servers import Magnetar, Peer, Server, machine_words
+from benchmarks.servers import Magnetar, Peer, Server, machine_words, until_settled
 
 OnShared = Callable[[Server, Scale], list[Figure]]
 OnFresh = Callable[[Peer, Path, Scale], list[Figure]]
@@ -178,6 +178,7 @@ class _Bench:
         if self._kafka_server is None:
             self._kafka_server = self._stack.enter_context(kafka.server(self._scratch / kafka.name))
             kafka_loads.warm_up(self._kafka_server, self._scale)
+        until_settled(self._kafka_server.pid)
         return kafka_loads.SHARED[load_name](self._kafka_server, self._scale)
 
     def _once(self, load: Load, peer: Peer) -> list[Figure]:
@@ -191,6 +192,7 @@ class _Bench:
         if peer.name not in self._servers:
             self._servers[peer.name] = self._stack.enter_context(peer.server(self._scratch / peer.name))
             publishing.warm_up(self._servers[peer.name], self._scale)
+        until_settled(self._servers[peer.name].pid)
         return load.shared(self._servers[peer.name], self._scale)
 
 

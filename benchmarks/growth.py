@@ -16,7 +16,7 @@ from benchmarks.raw_connection import RawConnection, run_until
 from benchmarks.raw_consume import RawConsumer
 from benchmarks.raw_frames import Shape
 from benchmarks.raw_publish import publish
-from benchmarks.servers import Peer, Server, busy_percent, cpu_s, pss_mb
+from benchmarks.servers import Peer, Server, busy_percent, cpu_s, pss_mb, until_settled
 from magnetar.wire import hot
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
@@ -128,6 +128,7 @@ def slopes(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
                     time.sleep(0.3)
                     memory.append(pss_mb(server.pid))
                     cpu.append(cpu_s(server.pid))
+                until_settled(server.pid)
                 idle = busy_percent(server.pid, scale.of(1, 3, 10))
                 settings = f"the second {half:,} of {at:,}"
                 found.append(

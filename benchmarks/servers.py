@@ -133,6 +133,22 @@ def disk_bytes(directory: Path) -> int:
     return sum(path.lstat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
 
 
+def until_settled(pid: int, limit_s: float = 60.0) -> None:
+    """Until a server has written out what the last load left behind: less than a megabyte in a second."""
+    until = time.monotonic() + limit_s
+    before = _written_bytes(pid)
+    while time.monotonic() < until:
+        time.sleep(1.0)
+        now = _written_bytes(pid)
+        if now - before < 2**20:
+            return
+        before = now
+
+
+def _written_bytes(pid: int) -> int:
+    return sum(process.io_counters().write_bytes for process in family(pid))
+
+
 def busy_percent(pid: int, seconds: float) -> float:
     """Percent of one core over so many seconds."""
     before, since = cpu_s(pid), time.perf_counter()
