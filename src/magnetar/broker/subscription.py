@@ -124,7 +124,8 @@ class Subscription:
         self.dispatcher.remove(consumer)
         self.active_ms = self._parts.clock.now_ms()
         if self.dispatcher.consumers:
-            self.pump.wake()
+            # A connection that is lost takes many along, and each look at the others would be at all of them.
+            self.pump.wake_soon()
         else:
             self.dispatcher.clear()
             self.pump.rewind()

@@ -243,6 +243,28 @@ def test_failover_tells_everyone_and_waits_for_acks_that_are_on_their_way() -> N
     run(main())
 
 
+def test_when_many_leave_at_once_the_others_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        world = World()
+        for _ in range(20):
+            world.publish()
+        leaving = [world.join(SHARED, permits=1) for _ in range(20)]
+        stays = world.join(SHARED)
+        await world.settle()
+        held = sorted(number for consumer in leaving for number in client_of(consumer).ids())
+        assert held == list(range(20))
+        world.subscription.on_flow(stays, 100)
+        asked = []
+        monkeypatch.setattr(Consumer, "room", lambda self: asked.append(self) or self.permits)
+        for consumer in leaving:
+            world.subscription.remove_consumer(consumer)
+        assert asked == [], "not once for each of them"
+        await world.settle()
+        assert sorted(client_of(stays).ids()) == held
+
+    run(main())
+
+
 def test_types_and_ways_of_sharing_keys_do_not_mix_but_change_when_all_have_left() -> None:
     async def main() -> None:
         world = World()

@@ -110,11 +110,16 @@ class Pump:
         dispatcher = self.dispatcher
         if dispatcher is None or self._reading_since_s is not None or self._holds or self.is_closed:
             return
-        if not self._pump(dispatcher) and not self._again_scheduled:
-            self._again_scheduled = True
-            self._parts.call_later(0, self._again)
+        if not self._pump(dispatcher):
+            self.wake_soon()
         if self.delayed.count:
             self._arm()
+
+    def wake_soon(self) -> None:
+        """`wake`, once for all that happens in this turn of the loop."""
+        if not self._again_scheduled and not self.is_closed:
+            self._again_scheduled = True
+            self._parts.call_later(0, self._again)
 
     def rewind(self) -> None:
         """Read again from the first unacknowledged entry; what is being read now is not sent."""

@@ -10,7 +10,9 @@ Invariant: a position is never held and queued at once.
 Decides.
 """
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from sortedcontainers import SortedSet
 
@@ -36,8 +38,7 @@ class SharedDispatcher(ManyConsumersDispatcher):
         self._bound: dict[Position, Consumer] = {}
 
     def add(self, consumer: Consumer) -> None:
-        self.consumers.append(consumer)
-        self.consumers.sort(key=lambda each: each.priority)
+        insort(self.consumers, consumer, key=attrgetter("priority"))
 
     def remove(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
