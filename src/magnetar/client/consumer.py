@@ -328,7 +328,10 @@ class Consumer(Generic[T]):
     # --- moving ----------------------------------------------------------------------------------
 
     async def seek(self, target: "MessageId | int | datetime | Callable[[str], MessageId | int]") -> None:
-        """Go to a message id, a publish time (milliseconds or datetime), or what a function says for each topic."""
+        """Go to a message id, a publish time (milliseconds or datetime), or what a function says for each topic.
+
+        When a partition cannot go there, the others have gone all the same.
+        """
         self._check_open()
         if isinstance(target, datetime):
             target = int(target.timestamp() * 1000)
@@ -339,9 +342,12 @@ class Consumer(Generic[T]):
             last = 2**63 - 1
             if target.ledger_id != last:
                 partitions = [self._source(target)]
-        for partition in partitions:
-            place = target(str(partition.topic)) if callable(target) else target
-            await partition.seek(place)
+        # All of them, whatever keeps one from it: those that can go there do.
+        places = [target(str(partition.topic)) if callable(target) else target for partition in partitions]
+        seeks = (partition.seek(place) for partition, place in zip(partitions, places, strict=True))
+        for failure in await asyncio.gather(*seeks, return_exceptions=True):
+            if failure is not None:
+                raise failure
 
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription, and close."""

@@ -389,15 +389,11 @@ class PartitionConsumer:
     # --- requests ------------------------------------------------------------------------------------
 
     async def seek(self, target: MessageId | int) -> None:
-        """Move the subscription to a message id, or to a publish time in milliseconds."""
-        connection = await self._connection()
+        """Move to a message id, or to a publish time in milliseconds; asked again when the connection is lost."""
         if self._seeking_in >= 0:
             raise TooManyRequests(f"{self.topic}: a seek is under way")
-        self._seeking_in = self._link.number
-        self.acks.flush()
-        request = seek_request(self._consumer_id, target)
         try:
-            await connection.request(Type.SEEK, request)
+            connection = await self._core.retried(lambda: self._seek_once(target))
         finally:
             self._seeking_in = -1
         self.acks.forget()
@@ -409,14 +405,17 @@ class PartitionConsumer:
         if self._link.connection is connection:
             # This broker kept the consumer: what it sent before the seek, and at its end, is void.
             self.redeliver(None)
-        else:
-            self._renew_after_seek()
-
-    def _renew_after_seek(self) -> None:
-        """The broker closed the consumer; the next attachment brings everything anew."""
-        if self._link.connection is None:
+        elif self._link.connection is None:
+            # It closed the consumer; the next attachment brings everything anew.
             self.generation += 1
             self._queued = 0
+
+    async def _seek_once(self, target: MessageId | int) -> Connection:
+        connection = await self._connection()
+        self._seeking_in = self._link.number
+        self.acks.flush()
+        await connection.request(Type.SEEK, seek_request(self._consumer_id, target))
+        return connection
 
     async def unsubscribe(self, *, force: bool = False) -> None:
         self.acks.flush()
