@@ -212,6 +212,8 @@ def test_messages_are_peeked_examined_and_read_by_id(http: httpx.Client, topic: 
     assert http.get(f"{topic}/ledger/{ledger}/entry/400").status_code == 404
     assert http.get(f"{topic}/lastMessageId").json()["entryId"] == filled[-1].entry_id()
     assert http.get(f"{topic}/messageid/0").json()["entryId"] == 0
+    assert http.get(f"{topic}/getMessageIdByIndex?index=7").json()["entryId"] == filled[7].entry_id()
+    assert http.get(f"{topic}/getMessageIdByIndex?index=10").status_code == 404
 
 
 def test_a_ledger_of_another_topic_is_not_read(http: httpx.Client, topic: str, filled: list[Any]) -> None:

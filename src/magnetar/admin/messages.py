@@ -20,10 +20,10 @@ from magnetar.admin.subscriptions import SUBSCRIPTION, place_of, refuse_partitio
 from magnetar.admin.topic_loading import stored_topic, subscription_of
 from magnetar.admin.topic_stats import iso_time
 from magnetar.admin.topics import message_id
-from magnetar.broker.message_search import message_by_time
+from magnetar.broker.message_search import message_by_index, message_by_time
 from magnetar.broker.stored_message import last_batch_index
 from magnetar.broker.topic import Topic as StoredTopic
-from magnetar.errors import BadFrame, BadPayload
+from magnetar.errors import BadFrame, BadPayload, BadPosition
 from magnetar.ids import Position
 from magnetar.managed_ledger.entry import Entry
 from magnetar.names import TopicName
@@ -81,6 +81,16 @@ async def id_by_time(parts: Parts, topic: Topic, moment: int) -> Response:
     """The first message that was published at a moment or later; where it will be when there is none yet."""
     stored = await stored_topic(parts, topic)
     return answered(message_id((await message_by_time(stored, moment)).position, partition=topic.partition_index))
+
+
+@router.get(TOPIC + "/getMessageIdByIndex")
+async def id_by_index(parts: Parts, topic: Topic, index: int) -> Response:
+    """The message of an index, with its place in a batch; the first that is left when it was trimmed."""
+    try:
+        found = await message_by_index(await stored_topic(parts, topic), index)
+    except BadPosition as error:
+        raise AdminRefused(404, str(error)) from error
+    return answered(message_id(found.position, partition=topic.partition_index, batch_index=found.batch_index))
 
 
 @router.get(TOPIC + "/lastMessageId")

@@ -2,7 +2,8 @@
 """`magnetar fsck`: every fragment of every ledger, on every bookie that must hold it.
 
 Lists what each bookie says it holds against what the record demands, and what it holds without a record that asks for
-it; reads every entry and checks both its checksums when asked to. Names what is missing, damaged, or held for nobody.
+it; reads every entry and checks both its checksums when asked to. Names what is missing, damaged, or held for nobody,
+and ledgers that the topic they were made for does not know.
 Of a ledger that is still written, what is confirmed must be on an ack quorum: more copies may be on their way.
 With --repair, what is missing of closed fragments is copied again, and bookies are told to collect what nobody needs;
 they prove that themselves before they do. Never deletes anything itself.
@@ -19,6 +20,7 @@ from magnetar.errors import EntryUnknown, MagnetarError, NoSuchEntry, NoSuchLedg
 from magnetar.ledger.audit import Fragment, entries_of, fragments_of
 from magnetar.ledger.catalog import Versioned
 from magnetar.ledger.fragment_check import FragmentCheck
+from magnetar.managed_ledger.orphans import orphans
 
 
 class Findings(NamedTuple):
@@ -53,12 +55,26 @@ async def check(shell: Shell, *, deep: bool, repair: bool) -> Totals:
             totals.repaired += sum(found.missing.values()) - left
             shell.say(f"ledger {ledger_id}: {'repaired' if not left else f'{left} entries still missing'}")
     await check_bookies(shell, totals, deep=deep, repair=repair)
+    await _look_for_owners(shell, totals)
     shell.say(
         f"{totals.ledgers} ledgers, {totals.copies} copies of entries checked, {totals.missing} missing, "
         f"{totals.repaired} repaired, {totals.unreachable} bookies without an answer, {totals.orphans} ledgers held "
-        f"for nobody, {totals.collected} collected, {totals.damaged} entries damaged"
+        f"for nobody, {totals.collected} collected, {totals.damaged} entries damaged, {totals.unknown} ledgers that "
+        "their owners do not know"
     )
     return totals
+
+
+async def _look_for_owners(shell: Shell, totals: Totals) -> None:
+    """Ledgers that say whose they are, while their owner's records do not name them."""
+    try:
+        async for orphan in orphans(shell.store, shell.client.ledgers):
+            totals.unknown += 1
+            owner = orphan.owner
+            shell.say(f"ledger {orphan.ledger_id} was made for {owner}, which does not know it: it only takes room")
+    except MagnetarError as error:
+        totals.unreachable += 1
+        shell.say(f"which ledgers their owners do not know cannot be told: {error}")
 
 
 async def _look(shell: Shell, known: Versioned, totals: Totals, *, deep: bool) -> Findings:

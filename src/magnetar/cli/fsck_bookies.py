@@ -32,6 +32,8 @@ class Totals:
         self.orphans = 0
         self.collected = 0
         self.damaged = 0
+        # Ledgers that say whose they are, while their owner's records do not name them. They harm nobody.
+        self.unknown = 0
 
     @property
     def is_clean(self) -> bool:

@@ -271,6 +271,14 @@ _READING: Final = [
         TOPIC + "/messageid/{datetime}",
         flag("--datetime -d", Kind.INSTANT, "2026-01-02T03:04:05.000Z.", required=True),
     ),
+    verb(
+        "get-message-id-by-index",
+        "Show the message of an index.",
+        "GET",
+        TOPIC + "/getMessageIdByIndex",
+        flag("--index -i", Kind.NUMBER, "The message's number in the topic, from 0.", required=True),
+        query="index=index",
+    ),
     verb("last-message-id", "Show the last message of a topic.", "GET", TOPIC + "/lastMessageId"),
     verb(
         "get-backlog-size",
