@@ -254,8 +254,13 @@ def test_when_many_leave_at_once_the_others_are_looked_at_once(monkeypatch: pyte
         held = sorted(number for consumer in leaving for number in client_of(consumer).ids())
         assert held == list(range(20))
         world.subscription.on_flow(stays, 100)
-        asked = []
-        monkeypatch.setattr(Consumer, "room", lambda self: asked.append(self) or self.permits)
+        asked: list[Consumer] = []
+
+        def room(consumer: Consumer) -> int:
+            asked.append(consumer)
+            return consumer.permits
+
+        monkeypatch.setattr(Consumer, "room", room)
         for consumer in leaving:
             world.subscription.remove_consumer(consumer)
         assert asked == [], "not once for each of them"
