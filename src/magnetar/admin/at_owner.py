@@ -40,6 +40,7 @@ OWNED: Final = frozenset(
         ("GET", "/examinemessage"),
         ("GET", "/ledger/{ledger_id}/entry/{entry_id}"),
         ("GET", "/messageid/{moment}"),
+        ("GET", "/getMessageIdByIndex"),
         ("GET", "/lastMessageId"),
         ("PUT", "/backlogSize"),
         ("PUT", "/compaction"),

@@ -55,6 +55,7 @@ ROUTE_RULES: Final[Mapping[tuple[str, str], Need]] = dict(
             _TOPIC + "/examinemessage",
             _TOPIC + "/ledger/{ledger_id}/entry/{entry_id}",
             _TOPIC + "/messageid/{moment}",
+            _TOPIC + "/getMessageIdByIndex",
             _TOPIC + "/lastMessageId",
             _SUBSCRIPTION + "/explain",
             _SUBSCRIPTION + "/properties",
