@@ -2,6 +2,7 @@
 """What bookies say over HTTP, the rest of the storage shell, orphans that fsck finds, repairs in their own process."""
 
 import json
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -193,6 +194,21 @@ def test_repairs_run_in_a_process_of_their_own(
     said = magnetar("fsck", "--metadata", cluster.metadata_url, "--repair")
     assert said.code == 0, said.out
     assert magnetar("fsck", "--metadata", cluster.metadata_url, "--deep").code == 0
+
+
+def test_a_reader_who_has_enough_is_no_failure(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+
+    def cut(line: str) -> None:
+        raise BrokenPipeError
+
+    async def command(shell: Shell) -> None:
+        shell.say("a ledger")
+
+    assert run_shell(cluster.metadata_url, command, cut) == 0
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 @pytest.mark.feature("F-MET-15", "F-BKC-28")

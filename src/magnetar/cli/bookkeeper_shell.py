@@ -64,6 +64,9 @@ def run_shell(metadata: str, command: Callable[[Shell], Awaitable[None]], say: P
                 await command(shell)
         except MagnetarError as error:
             failed.append(error)
+        except BrokenPipeError:
+            # Whoever read our output has enough; the interpreter must not try to flush it again.
+            sys.stdout = None
 
     code = run(main, settings.runtime)
     if failed:
