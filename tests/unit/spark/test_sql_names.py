@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from magnetar.errors import BadName, BadSetting
 from magnetar.spark.sentences import QueryFailed, failed, sentence_of
 from magnetar.spark.sql.results import csv_text, json_text, table_text
-from magnetar.spark.sql.statements import About, Asked, asked, complete
+from magnetar.spark.sql.statements import About, Asked, asked, changes_a_table, complete
 from magnetar.spark.sql.table_names import HIDDEN, HIDDEN_FROM, is_elsewhere, mentioned, namespace_of, topic_of
 
 
@@ -101,6 +101,28 @@ def test_rows_as_text() -> None:
         '1,,text,ff,"{""a"": 1}",2026-01-02 03:00:00+00:00,1.50,true',
     ]
     assert "".join(json_text(NAMES[:4], [ROW[:4]])) == '{"n": 1, "nothing": null, "text": "text", "bytes": "/w=="}\n'
+
+
+def test_what_would_steer_a_terminal_is_written_out() -> None:
+    assert "".join(table_text(["a"], [("x\ty\x1b[2J",)])).splitlines()[2] == "x\\ty\\x1b[2J"
+    message_id = b"\x08\x00\x10\x01"
+    assert "".join(table_text(["a"], [(message_id,)])).splitlines()[2] == "08001001"
+    assert "".join(json_text(["a"], [(message_id,)])) == '{"a": "CAAQAQ=="}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("insert into t values (1)", True),
+        (" DROP TABLE t", True),
+        ("delete from t", True),
+        ("insert overwrite directory '/x' select 1", False),
+        ("select 'insert into t'", False),
+        ("create temp view v as select 1", False),
+    ],
+)
+def test_statements_that_would_change_a_topic_are_known(text: str, changes: bool) -> None:
+    assert changes_a_table(text) is changes
 
 
 def test_a_long_table_comes_in_pages() -> None:

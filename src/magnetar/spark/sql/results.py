@@ -42,7 +42,10 @@ def _page(names: Sequence[str], page: list[list[str]]) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    text = _text(value).replace("\n", "\\n").replace("\t", "\\t")
+    text = _text(value)
+    if not text.isprintable():
+        # What would break a line or steer a terminal is written out.
+        text = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
     return text if len(text) <= CELL_CHARACTERS_MAX else text[: CELL_CHARACTERS_MAX - 1] + "…"
 
 
@@ -50,15 +53,22 @@ def _text(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, (bytes, bytearray)):
-        try:
-            return bytes(value).decode()
-        except UnicodeDecodeError:
-            return bytes(value).hex()
+        text = _decoded(value)
+        return bytes(value).hex() if text is None else text
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (dict, list, tuple)):
         return json.dumps(_plain(value), ensure_ascii=False)
     return value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)
+
+
+def _decoded(value: bytes | bytearray) -> str | None:
+    """Bytes that are text, as text; None where they are not, or would steer a terminal."""
+    try:
+        text = bytes(value).decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(one.isprintable() or one in "\n\r\t" for one in text) else None
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
@@ -83,10 +93,8 @@ def json_text(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[s
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
-        try:
-            return bytes(value).decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(bytes(value)).decode()
+        text = _decoded(value)
+        return base64.b64encode(bytes(value)).decode() if text is None else text
     if isinstance(value, dict):
         return {str(_plain(key)): _plain(one) for key, one in value.items()}
     if hasattr(value, "asDict"):

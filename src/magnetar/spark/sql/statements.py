@@ -43,6 +43,16 @@ def asked(statement: str) -> Asked | None:
     return None
 
 
+_CHANGES: Final = re.compile(
+    r"\s*(?:insert\s+(?!overwrite\s+(?:local\s+)?directory)|delete\s|update\s|merge\s|truncate\s|(?:drop|alter)\s+table\s)",
+    re.IGNORECASE,
+)
+
+
+def changes_a_table(statement: str) -> bool:
+    return _CHANGES.match(statement) is not None
+
+
 def complete(text: str) -> tuple[list[str], str]:
     """Whole statements that end with a semicolon outside quotes, and what is left behind the last."""
     found, begin, quote = [], 0, ""

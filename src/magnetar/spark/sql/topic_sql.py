@@ -23,11 +23,12 @@ from magnetar.spark.columns import METADATA_NAMES
 from magnetar.spark.offsets import offsets_to_json
 from magnetar.spark.options import source_options
 from magnetar.spark.planner import Planner
-from magnetar.spark.sentences import failed
+from magnetar.spark.sentences import QueryFailed, failed
 from magnetar.spark.source import PulsarDataSource
 from magnetar.spark.sql.jvm import Nodes, optimised
 from magnetar.spark.sql.needs import Needs, needs_of, stand_in_number
 from magnetar.spark.sql.relations import Relation, relations_in, renamed
+from magnetar.spark.sql.statements import changes_a_table
 from magnetar.spark.sql.table_names import (
     DEFAULT_NAMESPACE,
     HIDDEN,
@@ -133,6 +134,11 @@ class TopicSql:
                 table.made_from(frame).createOrReplaceTempView(table.view)
             return self._spark.sql(statement)
         except (PySparkException, Py4JJavaError) as error:
+            if changes_a_table(text):
+                raise QueryFailed(
+                    "SQL reads topics and never changes them: pipelines write them, magnetar admin topics deletes them "
+                    f"({failed(error)})"
+                ) from None
             raise failed(error) from None
 
     def rows(self, text: str) -> tuple[list[str], Iterator[Row]]:
