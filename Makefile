@@ -157,7 +157,7 @@ deploy-check: $(VENV)/.test ## Container file, Compose, Helm chart and systemd u
 	@$(PYTEST) tests/deploy
 
 spark: $(VENV)/.spark ## Is a topic a DataFrame, live and historical, exactly once?
-	@$(PYTEST) tests/spark
+	@$(PYTEST) tests/spark -n 2 --dist loadgroup
 
 spark-lines: $(VENV)/.spark-lines ## With two lines of Spark, in a session and through Spark Connect.
 	@PYTHONPATH=$(CURDIR)/$(VENV)/connect $(PYTEST) $(SPARK_LINES)
