@@ -16,7 +16,7 @@ from magnetar.broker.delayed import bucket_format
 from magnetar.broker.entry_facts import parse_facts, with_key
 from magnetar.broker.ownership import load_data, owner
 from magnetar.broker.schemas import avro, protobuf, schema
-from magnetar.broker.transactions import coordinator_state, marker
+from magnetar.broker.transactions import coordinator_state, marker, record_batch, segment_format
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.client import schema_key_value
 from magnetar.config.properties import parse_properties
@@ -396,6 +396,7 @@ def _name(data: bytes) -> None:
 
 
 _SEGMENT, _SEGMENT_FACTS = bucket_format.encode_segment([(1, 2, 3), (4, 5, 6)])
+_ABORTED = segment_format.encode_segment([(TxnId(3, number), Position(5, number)) for number in range(3)])
 _NATIVE: Final = b'{"fileDescriptorSet":"CgA=","rootMessageTypeName":"a.B","rootFileDescriptorName":"a.proto"}'
 _AVRO: Final = b'{"type":"record","name":"R","fields":[{"name":"a","type":["null","int"],"default":null}]}'
 
@@ -412,6 +413,8 @@ _BROKER: Final = (
     ),
     Target("bucket's head", bucket_format.decode_metadata, (bucket_format.encode_metadata([_SEGMENT_FACTS]),)),
     Target("bucket's segment", bucket_format.decode_segment, (_SEGMENT,)),
+    Target("batch of records", record_batch.records_in, (record_batch.entry_of([b"\x08\x00", b"\x08" * 200]),)),
+    Target("segment of aborted transactions", segment_format.decode_segment, (_ABORTED,)),
     Target(
         "transaction log",
         coordinator_state.decode,
