@@ -193,6 +193,7 @@ class BookieStorage:
         state = self._states.get(ledger_id)
         if (
             state is None
+            or entry_id < 0
             or self._careful.needed
             or not state.open_to_adds
             or state.master_key != master_key
@@ -227,8 +228,7 @@ class BookieStorage:
             return
         held = self._caches.active.put_run(ledger_id, first, entries)
         self._ledgers.journal_of(ledger_id).append_entries(entries, first, listener)
-        if self._waits:
-            self._waits.wake(ledger_id)
+        self._waits.wake(ledger_id)
         if held >= self._half_bytes_max:
             self._cycle.on_active_full()
 

@@ -155,8 +155,9 @@ def test_a_duplicate_add_waits_for_its_own_sync() -> None:
         (packed(2, 0), 0),
         (packed(1, 7), 8),
         (packed(1, 0, bytes(65 * 1024)), 0),
+        (packed(1, -2), -2),
     ],
-    ids=["empty", "short", "other ledger", "other entry", "too large"],
+    ids=["empty", "short", "other ledger", "other entry", "too large", "below zero"],
 )
 def test_a_malformed_entry_is_a_bad_request(entry: bytes, entry_id: int) -> None:
     async def scenario() -> None:
