@@ -279,11 +279,10 @@ def test_a_read_that_is_given_up_lets_the_next_one_pass() -> None:
         async with bench(disk, replace(ROOMY, read_ahead_entries_max=1)) as storage:
             await add_all(storage, 2, range(4))
             await storage.checkpoint()
-            disk.kernel.faults.read_latency = Latency(5.0)
+            disk.kernel.faults.read_latency = Latency(100.0)
             reads = [asyncio.ensure_future(storage.read(2, entry_id)) for entry_id in range(4)]
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert storage.stats().reads_in_progress == 4
+            await turns_until(lambda: storage.stats().reads_in_progress == 4)
+            disk.kernel.faults.read_latency = Latency(0.0)
             reads[1].cancel()
             done = await asyncio.gather(*reads, return_exceptions=True)
             assert [each for each in done if isinstance(each, bytes)] == [packed(2, i) for i in (0, 2, 3)]
