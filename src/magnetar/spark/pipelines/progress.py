@@ -41,8 +41,10 @@ class QueryState:
         waiting = [one for one in self.lag.values() if one.messages]
         messages = sum(one.messages or 0 for one in waiting)
         oldest = max((one.seconds or 0.0 for one in waiting), default=0.0)
-        text = f"{self.name}: {self.state}, batch {self.batch}, {self.rows} rows, {self.rows_per_s:,.0f} rows/s"
-        text += f", lag {messages} messages in {len(waiting)} partitions, {oldest:.0f} s" if waiting else ", no lag"
+        text = f"{self.name}: {self.state}"
+        if self.batch >= 0:
+            text += f", batch {self.batch}, {self.rows} rows, {self.rows_per_s:,.0f} rows/s"
+            text += f", lag {messages} messages in {len(waiting)} partitions, {oldest:.0f} s" if waiting else ", no lag"
         return f"{text}; {self.error}" if self.error else text
 
 
