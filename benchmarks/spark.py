@@ -151,8 +151,8 @@ class PulsarReads(Reads):
             self.batch(topic, columns="value").write.parquet(path)
         return self.spark.read.parquet(path)
 
-    def write(self, frame: DataFrame, topic: str) -> None:
-        frame.write.format("pulsar").mode("append").options(**self.options(topic)).save()
+    def write(self, frame: DataFrame, topic: str, **more: str) -> None:
+        frame.write.format("pulsar").mode("append").options(**self.options(topic, **more)).save()
 
 
 class KafkaReads(Reads):
@@ -218,16 +218,24 @@ def loads(size: int, messages: int, ours: PulsarReads, theirs: KafkaReads | None
     made.append(Load("Parquet scan", lambda: ours.consume(ours.parquet(topic)), aim="the limit"))
     rows = ours.spark.range(0, messages // SINK_SHARE, numPartitions=2)
     frame = rows.selectExpr(f"cast(rpad(cast(id as string), {size}, 'x') as binary) as value")
-    made.append(
-        Load(
-            "sink, exactly once (Kafka: at least once)",
-            lambda: ours.write(frame, f"sink-{size}-{time.time_ns()}"),
-            None if theirs is None else lambda: theirs.write(frame, f"sink-{size}-{time.time_ns()}"),
-            aim="",
-            share=SINK_SHARE,
-        )
-    )
+    made.append(sink_load("sink, exactly once (Kafka: at least once)", "exactly-once", frame, size, ours, theirs))
+    made.append(sink_load("sink, at least once", "at-least-once", frame, size, ours, theirs))
     return made
+
+
+def sink_load(
+    name: str, delivery: str, frame: DataFrame, size: int, ours: PulsarReads, theirs: KafkaReads | None
+) -> Load:
+    def fresh() -> str:
+        return f"sink-{size}-{time.time_ns()}"
+
+    return Load(
+        name,
+        lambda: ours.write(frame, fresh(), delivery=delivery),
+        None if theirs is None else lambda: theirs.write(frame, fresh()),
+        aim="",
+        share=SINK_SHARE,
+    )
 
 
 def measure(load: Load, messages: int, rounds: int) -> tuple[list[Taken], list[Taken]]:
