@@ -271,6 +271,8 @@ def test_what_cannot_be_is_told(
         log_of("s3://bucket/archive")
     with pytest.raises(BadSetting, match="narrow it with filters"):
         read_batch({**options, "history": path, "startingTime": "1"})
+    with pytest.raises(BadSetting, match="is no archive"):
+        read_batch({**options, "history": f"{path}-misspelt"})
     archive(includes_open=True)
     with pytest.raises(BadSetting, match="this is the archive of"):
         read_batch({**options, "topic": f"{topic}-other", "history": path, "schemaType": "bytes"})

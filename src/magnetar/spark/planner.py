@@ -13,7 +13,7 @@ from itertools import pairwise
 from magnetar.errors import BadSetting, MagnetarError
 from magnetar.names import TopicName
 from magnetar.spark.cluster import Cluster
-from magnetar.spark.offsets import BEFORE_ALL, Offset
+from magnetar.spark.offsets import Offset
 from magnetar.spark.options import Bound, SourceOptions, TopicBound, Way
 from magnetar.spark.plan import cuts, shares, tasks_of
 from magnetar.spark.positions import Positions, TopicLedgers, numbered
@@ -94,14 +94,7 @@ class Planner:
 
     def settled(self, topics: Iterable[str], offsets: Mapping[str, Offset]) -> dict[str, Offset]:
         """The same offsets, each with its place; a place before all becomes the first message that is there."""
-
-        async def settle(positions: Positions) -> Offset:
-            offset = offsets[str(positions.topic)]
-            if offset.index is None and offset.after == BEFORE_ALL:
-                return await positions.begin()
-            return await positions.settle(offset)
-
-        return self._here.run(self._each(topics, settle))
+        return self._here.run(self._each(topics, lambda positions: positions.settle(offsets[str(positions.topic)])))
 
     def limited(
         self,

@@ -160,11 +160,11 @@ class Positions:
         return _inside(index, search.answer.first_index, search.answer.position)
 
     async def settle(self, offset: Offset) -> Offset:
-        """An offset with its place: looked up by its index where it has none."""
-        if offset.after is not None:
-            return offset
-        assert offset.index is not None
-        return await self.at_index(offset.index)
+        """An offset with its place: looked up by its index where it has none; before all is before what is there."""
+        if offset.after is None:
+            assert offset.index is not None
+            return await self.at_index(offset.index)
+        return await self.begin() if offset.index is None and offset.after == BEFORE_ALL else offset
 
     async def reach(self, start: Offset, end: Offset, *, messages_max: int | None, bytes_max: int | None) -> Offset:
         """As far behind `start` as the limits allow, one message at least, and not behind `end`.

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from magnetar.client.schema_info import SchemaInfo
 from magnetar.errors import BadSetting
-from magnetar.spark.archive.archive_log import local_path, log_of, places
+from magnetar.spark.archive.archive_log import LOG, local_path, log_of, places
 from magnetar.spark.cluster import cluster
 from magnetar.spark.conditions import Conditions
 from magnetar.spark.offsets import BEFORE_ALL, Offset
@@ -71,6 +71,8 @@ class HistoryReader(DataSourceReader):
         options = self._options
         assert options.history is not None
         root = local_path(options.history)
+        if not Path(root, LOG).is_dir():
+            raise BadSetting(f"option history: {root} is no archive; magnetar pipeline archive makes one")
         records = log_of(root, options.topics.names[0])
         planner = Planner(cluster(options.connection), options)
         ends = records[-1].ends if records else {}
