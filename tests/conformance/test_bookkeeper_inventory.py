@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What bookies say over HTTP, the rest of the storage shell, orphans that fsck finds, repairs in their own process."""
 
+import asyncio
 import json
+import os
+import signal
 import sys
 import urllib.error
 import urllib.request
@@ -13,6 +16,7 @@ import pytest
 
 from magnetar.cli import fsck
 from magnetar.cli.bookkeeper_shell import Confirmations, Shell, run_shell
+from magnetar.cli.exits import INTERRUPTED
 from magnetar.ledger.paths import ledger_path
 from magnetar.wire.bookkeeper.digest import DigestType
 from tests.cluster import Cluster, RoleProcess
@@ -209,6 +213,14 @@ def test_a_reader_who_has_enough_is_no_failure(
 
     assert run_shell(cluster.metadata_url, command, cut) == 0
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+def test_a_command_that_is_interrupted_ends_where_it_is(cluster: Cluster) -> None:
+    async def command(shell: Shell) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+
+    assert run_shell(cluster.metadata_url, command, print) == INTERRUPTED
 
 
 @pytest.mark.feature("F-MET-15", "F-BKC-28")

@@ -13,6 +13,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from magnetar.cli.described import described
+from magnetar.cli.exits import INTERRUPTED
 from magnetar.cli.ledger_client import LedgerClient, ledger_client
 from magnetar.cli.role import RoleFlags, cluster_store, role_settings
 from magnetar.config.key import BOOKIE
@@ -54,16 +55,28 @@ class Shell(NamedTuple):
 
 
 def run_shell(metadata: str, command: Callable[[Shell], Awaitable[None]], say: Print) -> int:
-    """Run one command; its own errors are sentences, and exit code 1."""
+    """Run one command; its own errors are sentences, and exit code 1. Ctrl-C ends it where it is."""
     settings = role_settings(RoleFlags(".", metadata), BOOKIE, {})
     failed: list[MagnetarError] = []
 
     async def main(process: Process) -> None:
+        working = asyncio.current_task()
+        assert working is not None
+
+        def interrupt() -> None:
+            working.cancel()
+
+        process.when_stopping(interrupt)
         try:
             async with _opened(settings, process, say) as shell:
                 await command(shell)
         except MagnetarError as error:
             failed.append(error)
+        except asyncio.CancelledError:
+            if not process.is_stopping:
+                raise
+            working.uncancel()
+            process.exit_code = INTERRUPTED
         except BrokenPipeError:
             # Whoever read our output has enough; the interpreter must not try to flush it again.
             sys.stdout = None
