@@ -2,6 +2,7 @@
 """A message that is refused for now: nothing of its producer that came behind it may be stored before it."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from magnetar.broker.producer import Producer
 from magnetar.broker.publish_budget import PublishBudget
 from magnetar.broker.session.produce import on_sends
 from magnetar.broker.session.session import OpenProducer, Session
+from magnetar.broker.session.transactions import HeldSends, _go_on, hold
 from magnetar.broker.topic import Topic
 from magnetar.config.broker import BrokerSettings
 from magnetar.runtime.tasks import Tasks
@@ -149,6 +151,31 @@ def test_what_can_never_be_stored_is_refused_and_its_producer_goes_on() -> None:
         await settled.wait()
         assert await stored(topic) == [("p", 2)]
         assert wire.budget.bytes_pending == 0
+        await brokers.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.feature("F-TXN-06")
+def test_what_is_held_counts_for_the_producer_that_sent_it() -> None:
+    """One comes back under its id while a coordinator is asked: what waited is not counted for the one before it."""
+
+    async def main() -> None:
+        brokers = Brokers()
+        await brokers.start()
+        topic = await brokers.topic()
+        session, _ = await connected(topic)
+        before = session.producers[_PRODUCER_ID]
+        after = before._replace(producer=Producer(session, _PRODUCER_ID, "p", name_generated=False, epoch=1))
+        taken: list[int] = []
+        held = session.held_sends[_PRODUCER_ID] = HeldSends()
+        for number, opened in enumerate((before, after, after)):
+            hold(session, opened, partial(taken.append, number), 10)
+        assert (before.producer.pending, after.producer.pending) == (1, 2)
+        del session.held_sends[_PRODUCER_ID]
+        _go_on(session, _PRODUCER_ID, held)
+        assert taken == [0, 1, 2]
+        assert (before.producer.pending, after.producer.pending) == (0, 0)
         await brokers.stop()
 
     asyncio.run(main())

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from magnetar.broker.producer import Producer
 from magnetar.broker.publish_budget import MESSAGE_OVERHEAD_BYTES
 from magnetar.broker.session.session import OpenConsumer, OpenProducer, Session
 from magnetar.broker.subscription import Subscription
@@ -103,14 +104,15 @@ class HeldSends:
     __slots__ = ("sends",)
 
     def __init__(self) -> None:
-        # What takes it, and the bytes that it holds of the connection's budget.
-        self.sends: deque[tuple[Callable[[], None], int]] = deque()
+        # What takes it, the bytes that it holds of the connection's budget, and who waits for it: a producer that was
+        # closed meanwhile may have come back under the same id, as another one.
+        self.sends: deque[tuple[Callable[[], None], int, Producer]] = deque()
 
 
 def hold(session: Session, opened: OpenProducer, publish: Callable[[], None], size: int) -> None:
     """Have this wait behind what waits already. It answers, or refuses, by itself."""
     opened.producer.pending += 1
-    session.held_sends[opened.producer.producer_id].sends.append((publish, size))
+    session.held_sends[opened.producer.producer_id].sends.append((publish, size, opened.producer))
 
 
 def publish_in_transaction(session: Session, opened: OpenProducer, send: pb.CommandSend, payload: bytes) -> None:
@@ -157,20 +159,19 @@ async def _admit_and_go_on(session: Session, opened: OpenProducer, topic: Topic,
         refused[txn_id] = error
     finally:
         del session.held_sends[producer_id]
-        _go_on(session, opened, held)
+        _go_on(session, producer_id, held)
         refused.pop(txn_id, None)
 
 
-def _go_on(session: Session, opened: OpenProducer, held: HeldSends) -> None:
-    producer_id = opened.producer.producer_id
+def _go_on(session: Session, producer_id: int, held: HeldSends) -> None:
     while held.sends:
-        publish, size = held.sends.popleft()
+        publish, size, producer = held.sends.popleft()
         if not session.connection.is_open:
             session.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES)
-            opened.producer.on_stored(1)
+            producer.on_stored(1)
             continue
         publish()
-        opened.producer.on_stored(1)
+        producer.on_stored(1)
         if producer_id in session.held_sends:
             # Another question: the rest waits for that one.
             session.held_sends[producer_id].sends.extend(held.sends)
