@@ -7,6 +7,7 @@ Carries.
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -189,6 +190,68 @@ def test_lost_data_stops_the_log_unless_it_may_be_skipped() -> None:
         found = await read_all(ledger)
         assert found == {p: b for p, b in owner.publisher.persisted.items() if p.ledger_id != lost}
         await lenient.close()
+        world.check()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.feature("F-ML-16")
+def test_with_two_of_three_bookies_down_appends_are_refused_and_nothing_told_is_lost() -> None:
+    """F95."""
+
+    async def scenario() -> None:
+        world = World(bookies=3, ensemble_size=3, write_quorum=3, ack_quorum=2, append_timeout_ms=100)
+        world.cluster.settings = replace(world.cluster.settings, add_timeout_ms=20, recovery_read_timeout_ms=20)
+        owner = world.owner()
+        await owner.open()
+        told = owner.publisher.append_many(5, "before")
+        await owner.publisher.rest()
+        for name in ("b1", "b2"):
+            world.cluster.bookies[name].is_up = False
+        owner.publisher.append_many(5, "meanwhile")
+        await owner.publisher.until(lambda: bool(owner.publisher.failures))
+        assert not any(body.startswith(b"meanwhile") for body in owner.publisher.persisted.values())
+        await owner.die()
+        for name in ("b1", "b2"):
+            world.cluster.bookies[name].is_up = True
+        heir = world.owner()
+        found = await read_all(await patiently(heir.open))
+        assert {position: found.get(position) for position in owner.publisher.persisted} == owner.publisher.persisted
+        assert list(owner.publisher.persisted.values()) == told
+        assert len(set(found.values())) == len(found), "a second copy"
+        await heir.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.feature("F-CUR-01")
+def test_properties_of_a_cursor_that_are_changed_while_acks_are_saved_are_all_or_nothing() -> None:
+    """F88."""
+
+    async def scenario() -> None:
+        world = World(cursor_ledger_entries_max=2)
+        owner = world.owner()
+        ledger = await owner.open()
+        cursor = await ledger.open_cursor("sub", initial="earliest")
+        owner.publisher.append_many(40)
+        await owner.publisher.rest()
+
+        async def acknowledge(position: Position) -> None:
+            cursor.ack(position)
+            await cursor.flush()
+
+        changes = [{"number": str(number), "twin": str(number)} for number in range(20)]
+        positions = sorted(owner.publisher.persisted)[:20]
+        await asyncio.gather(
+            *(cursor.set_user_properties(change) for change in changes), *(acknowledge(each) for each in positions)
+        )
+        assert cursor.user_properties in changes
+        await owner.die()
+        heir = world.owner()
+        again = (await heir.open()).cursors["sub"]
+        assert again.user_properties == cursor.user_properties
+        assert all(again.is_acked(position) for position in positions)
+        await heir.close()
         world.check()
 
     asyncio.run(scenario())
