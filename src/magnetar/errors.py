@@ -237,7 +237,7 @@ class BundleBusy(Refused):
 
     retryable = True
 
-    def __init__(self, text: str, action: str) -> None:
+    def __init__(self, text: str, action: str = "") -> None:
         super().__init__(text)
         # What is being done with it.
         self.action = action
