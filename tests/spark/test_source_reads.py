@@ -154,7 +154,7 @@ def test_a_store_that_is_not_there_means_reading_through_the_broker(
     with pytest.raises(BadSetting, match=r"metadata\.url"):
         PulsarDataSource({**options, "read.via": "bookies"}).reader(PulsarDataSource(options).schema())
     nowhere = {**options, "metadata.url": "remote:127.0.0.1:1", "schemaType": "bytes"}
-    with pytest.raises(CannotStart, match="127.0.0.1:1"):
+    with pytest.raises(CannotStart, match=r"127\.0\.0\.1:1"):
         read_batch({**nowhere, "read.via": "bookies"})
     assert read_batch(nowhere).numbers == list(range(25))
 
