@@ -62,7 +62,9 @@ async def _texts(parts: AdminParts, grouped: _Grouped) -> AsyncIterator[str]:
             for at_domain, (domain, found) in enumerate(domains.items()):
                 yield f"{',' if at_domain else ''}{json.dumps(domain)}:{{"
                 for at_topic, topic in enumerate(found):
-                    stats = await whole_stats(topic, parts.rates, StatsAsked(), parts.broker_id, turns)
+                    stats = await whole_stats(
+                        topic, parts.rates, StatsAsked(), parts.broker_id, parts.broker.clock.now_ms(), turns
+                    )
                     yield f"{',' if at_topic else ''}{json.dumps(str(topic.name))}:"
                     for text in json_slices(stats, SLICE_ITEMS_MAX):
                         yield text

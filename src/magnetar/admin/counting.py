@@ -12,6 +12,7 @@ from magnetar.admin.slices import Turns
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic import Topic
 
 _COUNTED_PER_SLICE: Final = 200
 
@@ -44,6 +45,11 @@ async def counted_in(parts: AdminParts) -> list[Counted]:
             ]
             counted.append(_subscription(subscription, consumers))
             counted += consumers
+        if isinstance(topic, Topic) and topic.replication is not None:
+            counted += [
+                Counted(each, each.messages_out, each.bytes_out, expired=each.entries_expired)
+                for each in topic.replication.replicators.values()
+            ]
         await turns.after(len(counted) - before)
     return counted
 

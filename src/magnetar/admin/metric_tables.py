@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of topics, subscriptions, consumers and producers: Pulsar's names, and where each number comes from.
+"""The metrics of topics, subscriptions, consumers, producers and replicators: Pulsar's names, and their sources.
 
 A row adds up over topics unless it says that the largest counts. What has no source here (entry filters of Pulsar's
 plug-in kind, offloading) has no row.
@@ -269,6 +269,16 @@ PRODUCER_ROWS: Final = (
         "gauge",
         lambda each, _: each.bytes_in / each.messages_in if each.messages_in else 0.0,
     ),
+)
+
+_REPLICATION: Final = "pulsar_replication_"
+REPLICATOR_ROWS: Final = (
+    Row(f"{_REPLICATION}rate_out", "gauge", lambda each, looks: looks.rates.of(each).messages_per_s),
+    Row(f"{_REPLICATION}throughput_out", "gauge", lambda each, looks: looks.rates.of(each).bytes_per_s),
+    Row(f"{_REPLICATION}rate_expired", "gauge", lambda each, looks: looks.rates.of(each).expired_per_s),
+    Row(f"{_REPLICATION}backlog", "gauge", lambda each, _: each.backlog_entries),
+    Row(f"{_REPLICATION}connected_count", "gauge", lambda each, _: int(each.is_connected)),
+    Row(f"{_REPLICATION}delay_in_seconds", "gauge", lambda each, looks: each.delay_s(looks.now_ms)),
 )
 
 Counting: TypeAlias = ServedTopic | ServedSubscription | Consumer | Producer

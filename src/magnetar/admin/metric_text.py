@@ -13,6 +13,7 @@ from magnetar.admin.metric_heads import head
 from magnetar.admin.metric_tables import (
     CONSUMER_ROWS,
     PRODUCER_ROWS,
+    REPLICATOR_ROWS,
     SUBSCRIPTION_ROWS,
     TOPIC_ROWS,
     Looks,
@@ -21,6 +22,7 @@ from magnetar.admin.metric_tables import (
 )
 from magnetar.broker.answers import WRITE_LATENCY_BOUNDS_MS
 from magnetar.broker.served import ServedSubscription, ServedTopic
+from magnetar.broker.topic import Topic
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 # Of subscriptions, what makes sense added up over a namespace.
@@ -182,6 +184,7 @@ def topic_lines(cluster: str, topics: list[ServedTopic], looks: Looks, levels: L
         yield from head(row.name, row.kind)
         for topic, text in labels:
             yield from _subscription_lines(row, text, topic.subscriptions.values(), looks)
+    yield from _replicator_lines(labels, looks)
     if levels.consumers:
         for row in CONSUMER_ROWS:
             yield from head(row.name, row.kind)
@@ -194,6 +197,19 @@ def topic_lines(cluster: str, topics: list[ServedTopic], looks: Looks, levels: L
                 for producer in list(topic.producers.values()):
                     name = f'producer_name="{escaped(producer.name)}",producer_id="{producer.producer_id}"'
                     yield f"{row.name}{{{text},{name}}} {row.value(producer, looks)!r}"
+
+
+def _replicator_lines(labels: list[tuple[ServedTopic, str]], looks: Looks) -> Iterator[str]:
+    ways = [
+        (replicator, f'{text},remote_cluster="{escaped(cluster)}"')
+        for topic, text in labels
+        if isinstance(topic, Topic) and topic.replication is not None
+        for cluster, replicator in topic.replication.replicators.items()
+    ]
+    for row in REPLICATOR_ROWS if ways else ():
+        yield from head(row.name, row.kind)
+        for replicator, text in ways:
+            yield f"{row.name}{{{text}}} {row.value(replicator, looks)!r}"
 
 
 def _subscription_lines(

@@ -110,7 +110,7 @@ async def _stats(
 ) -> dict[str, Any]:
     turns = turns or Turns(CLIENTS_PER_SLICE)
     topic = await served_topic(parts, name)
-    answer = await whole_stats(topic, parts.rates, asked, parts.broker_id, turns)
+    answer = await whole_stats(topic, parts.rates, asked, parts.broker_id, parts.broker.clock.now_ms(), turns)
     if not isinstance(topic, broker_topic.Topic):
         return answer
     quota = (await parts.policies.effective(name)).size_quota

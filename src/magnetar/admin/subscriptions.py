@@ -16,9 +16,8 @@ from magnetar.admin.partitions import TOPIC, require_namespace
 from magnetar.admin.parts import AdminParts, Parts, Topic
 from magnetar.admin.skipping import expire_before, expire_through, skip, skip_all
 from magnetar.admin.topic_loading import parts_of, served_topic, stored_topic, subscription_of
-from magnetar.admin.topic_stats import REPLICATED
+from magnetar.broker.replication.replicated import is_replicated, mark_replicated, replicate_subscription
 from magnetar.ids import EARLIEST, LATEST, Position
-from magnetar.managed_ledger.cursor import Cursor
 from magnetar.names import TopicName
 
 router = APIRouter(tags=["subscriptions"])
@@ -53,7 +52,7 @@ async def create(parts: Parts, topic: Topic, subscription: str, body: Body, repl
         if name not in each.subscriptions:
             opened = await each.open_subscription(name, initial=position, properties=properties)
             if replicated:
-                await _mark_replicated(opened.cursor, True)
+                await replicate_subscription(each, opened)
             made += 1
     if not made:
         raise AdminRefused(409, "Subscription already exists for topic")
@@ -172,12 +171,12 @@ async def set_properties(parts: Parts, topic: Topic, subscription: str, body: Bo
 
 
 @router.get(SUBSCRIPTION + "/replicatedSubscriptionStatus")
-async def is_replicated(parts: Parts, topic: Topic, subscription: str) -> Response:
+async def read_replicated(parts: Parts, topic: Topic, subscription: str) -> Response:
     """By topic, for a partitioned one by partition."""
     found = {}
     async for each in parts_of(parts, topic):
         cursor = subscription_of(each, decoded_subscription(subscription)).cursor
-        found[str(each.name)] = cursor.properties.get(REPLICATED) == 1
+        found[str(each.name)] = is_replicated(cursor)
     return answered(found)
 
 
@@ -187,16 +186,15 @@ async def set_replicated(parts: Parts, topic: Topic, subscription: str, body: Bo
     if not isinstance(body, bool):
         raise AdminRefused(400, "The body should be true or false")
     async for each in parts_of(parts, topic):
-        await _mark_replicated(subscription_of(each, decoded_subscription(subscription)).cursor, body)
+        found = subscription_of(each, decoded_subscription(subscription))
+        if body:
+            await replicate_subscription(each, found)
+        else:
+            await mark_replicated(found.cursor, False)
     return done()
 
 
 # --- inside -------------------------------------------------------------------------------------
-
-
-async def _mark_replicated(cursor: Cursor, replicated: bool) -> None:
-    others = {name: value for name, value in cursor.properties.items() if name != REPLICATED}
-    await cursor.set_properties({**others, REPLICATED: 1} if replicated else others)
 
 
 def place_of(body: Any) -> tuple[Position, dict[str, str]]:

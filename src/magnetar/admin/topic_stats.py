@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics of topics in Pulsar's JSON: publishers, subscriptions, consumers, storage, and sums over partitions.
 
-`msgBacklog` counts entries, as Pulsar's does. What Magnetar does not do (offloading, replication) is 0.
+`msgBacklog` counts entries, as Pulsar's does. What Magnetar does not do (offloading) is 0.
 Rates are those of the last whole interval; nothing is measured per message.
 Decides.
 """
@@ -17,6 +17,7 @@ from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.dispatch.single_active import SingleActiveDispatcher
 from magnetar.broker.non_persistent_subscription import NonPersistentSubscription
 from magnetar.broker.producer import Producer
+from magnetar.broker.replication.replicated import is_replicated
 from magnetar.broker.served import ServedTopic
 from magnetar.broker.session.session import Session
 from magnetar.broker.subscription import Subscription
@@ -76,7 +77,6 @@ _SUMMED_OF_SUBSCRIPTIONS: Final = (
     "delayedMessageIndexSizeInBytes",
 )
 # Kept with a cursor's position: the subscription is to be the same in other clusters.
-REPLICATED: Final = "pulsar.replicated.subscription"
 # What one hole of a saved cursor takes on disk, about.
 _RANGE_BYTES: Final = 32
 # By what the name of a limit of dispatch starts with.
@@ -98,8 +98,9 @@ def topic_stats(
     owner: str,
     publishers: list[dict[str, Any]],
     subscriptions: "ShownSubscriptions",
+    replication: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """Of the topic itself; what was found out of its publishers and subscriptions becomes part of it."""
+    """Of the topic itself; what was found out of its publishers, subscriptions and other clusters becomes part."""
     sums = subscriptions.sums
     rate = rates.of(topic)
     stored = topic if isinstance(topic, Topic) else None
@@ -123,7 +124,7 @@ def topic_stats(
         "publishers": publishers,
         "waitingPublishers": len(stored.registered.access.waiting) if stored else 0,
         "subscriptions": subscriptions.by_name,
-        "replication": {},
+        "replication": replication,
         "deduplicationStatus": "Enabled" if stored and stored.is_deduplicated else "Disabled",
         "nonContiguousDeletedMessagesRanges": sums["nonContiguousDeletedMessagesRanges"],
         "nonContiguousDeletedMessagesRangesSerializedSize": sums["nonContiguousDeletedMessagesRangesSerializedSize"],
@@ -144,7 +145,7 @@ def publisher_stats(producer: Producer, rates: Rates) -> dict[str, Any]:
         "producerId": producer.producer_id,
         "supportsPartialProducer": False,
         "producerName": producer.name,
-        **_client(producer.link, producer.connected_ms),
+        **client_stats(producer.link, producer.connected_ms),
         "metadata": producer.metadata,
     }
 
@@ -157,7 +158,7 @@ def subscription_stats(
     consumers = list(subscription.consumers)
     backlog = subscription.cursor.backlog_entries()
     delayed = len(stored.pump.delayed) if stored else 0
-    replicated = bool(stored and stored.cursor.properties.get(REPLICATED) == 1)
+    replicated = bool(stored and is_replicated(stored.cursor))
     return {
         "msgRateOut": rate.messages_per_s,
         "msgThroughputOut": rate.bytes_per_s,
@@ -225,7 +226,7 @@ def consumer_stats(consumer: Consumer, rates: Rates) -> dict[str, Any]:
         "drainingHashesCount": 0,
         "drainingHashesClearedTotal": 0,
         "drainingHashesUnackedMessages": 0,
-        **_client(consumer.link, consumer.connected_ms),
+        **client_stats(consumer.link, consumer.connected_ms),
         "lastAckedTimestamp": consumer.acked_ms,
         "lastConsumedTimestamp": consumer.consumed_ms,
         "lastConsumedFlowTimestamp": consumer.flow_ms,
@@ -284,6 +285,7 @@ class PartitionSums:
         self._total: dict[str, Any] = {}
         self._publishers: list[dict[str, Any]] = []
         self._subscriptions: dict[str, dict[str, Any]] = {}
+        self._replication: dict[str, dict[str, Any]] = {}
 
     def add(self, partition: dict[str, Any]) -> None:
         _add(self._total, partition)
@@ -295,12 +297,32 @@ class PartitionSums:
             else:
                 _add(merged, shown)
                 merged["consumers"] += shown["consumers"]
+        for cluster, shown in partition["replication"].items():
+            _add_replication(self._replication.setdefault(cluster, {}), shown)
 
     def result(self) -> dict[str, Any]:
         total = {**_NOT_DONE_BY_TOPIC, **self._total}
         messages = total.get("msgInCounter")
         total["averageMsgSize"] = total.get("bytesInCounter", 0) / messages if messages else 0.0
-        return {**total, "publishers": self._publishers, "subscriptions": self._subscriptions, "replication": {}}
+        return {
+            **total,
+            "publishers": self._publishers,
+            "subscriptions": self._subscriptions,
+            "replication": self._replication,
+        }
+
+
+def _add_replication(total: dict[str, Any], part: dict[str, Any]) -> None:
+    """Numbers add up; it is connected if every partition is; the delay is that of the slowest."""
+    for name, value in part.items():
+        if name == "connected":
+            total[name] = total.get(name, True) and value
+        elif name == "replicationDelayInSeconds":
+            total[name] = max(total.get(name, 0), value)
+        elif isinstance(value, int | float):
+            total[name] = total.get(name, 0) + value
+        else:
+            total[name] = value
 
 
 def _add(total: dict[str, Any], part: dict[str, Any]) -> None:
@@ -314,7 +336,8 @@ def iso_time(moment_ms: int) -> str:
     return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _client(link: object, connected_ms: int) -> dict[str, str]:
+def client_stats(link: object, connected_ms: int) -> dict[str, str]:
+    """Whose connection it is, and since when."""
     session = link if isinstance(link, Session) else None
     return {
         "address": f"/{session.connection.peer}" if session else "",

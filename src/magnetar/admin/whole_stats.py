@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from magnetar.admin.rates import Rates
+from magnetar.admin.replication_stats import replication_stats
 from magnetar.admin.slices import Turns
 from magnetar.admin.topic_internals import cursor_internals, internal_stats, ledger_internals
 from magnetar.admin.topic_stats import (
@@ -33,7 +34,7 @@ CURSORS_PER_SLICE: Final = 2
 
 
 async def whole_stats(
-    topic: ServedTopic, rates: Rates, asked: StatsAsked, owner: str, turns: Turns | None = None
+    topic: ServedTopic, rates: Rates, asked: StatsAsked, owner: str, now_ms: int, turns: Turns | None = None
 ) -> dict[str, Any]:
     """With `turns` it is part of a longer walk."""
     turns = turns or Turns(CLIENTS_PER_SLICE)
@@ -45,9 +46,11 @@ async def whole_stats(
         await turns.after()
     publishers = []
     for producer in list(topic.producers.values()) if asked.with_publishers else ():
-        publishers.append(publisher_stats(producer, rates))
+        if not producer.is_replicator:
+            publishers.append(publisher_stats(producer, rates))
         await turns.after()
-    shown = topic_stats(topic, rates, owner, publishers, subscriptions)
+    replication = replication_stats(topic, rates, now_ms)
+    shown = topic_stats(topic, rates, owner, publishers, subscriptions, replication)
     await turns.after()
     return shown
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a topic's policies do to its subscriptions: expire what is too old, keep backlogs within their quotas, delete
+"""What a topic's policies do to those who read it: expire what is too old, keep backlogs within their quotas, delete
 subscriptions that nobody uses.
 
-Only users' subscriptions are touched; the broker's own cursors, of compaction and deduplication, never are. After every
-wait the subscription is looked up again: it may be gone. Never decides what a quota allows.
+Only users' subscriptions and replicators are touched; the broker's own cursors, of compaction and deduplication, never
+are. After every wait a reader is looked up again: it may be gone. Never decides what a quota allows.
 Carries.
 """
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from magnetar.broker.policies.quota import Excess, age_excess, eviction_end, size_excess
 from magnetar.broker.policies.values import QuotaAction, QuotaType
@@ -17,9 +18,22 @@ from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic
 from magnetar.errors import ProducersHeld, QuotaExceeded
 from magnetar.ids import Position
+from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry import Entry
 
 _log = logging.getLogger(__name__)
+
+
+class Reader(Protocol):
+    """Who has a durable place in a topic's log: a subscription, or the way to another cluster."""
+
+    cursor: Cursor
+    entries_expired: int
+    expired_ms: int
+
+    @property
+    def name(self) -> str: ...
+    def skip_through(self, position: Position) -> int: ...
 
 
 async def expire_messages(topic: Topic, now_ms: int) -> int:
@@ -29,20 +43,18 @@ async def expire_messages(topic: Topic, now_ms: int) -> int:
         return 0
     until_ms = now_ms - policies.message_ttl_s * 1000
     expired = 0
-    for subscription in _durable(topic):
-        gone = await skip_older(topic, subscription, until_ms)
-        subscription.entries_expired += gone
-        subscription.expired_ms = now_ms
+    for reader in _readers(topic):
+        gone = await skip_older(topic, reader, until_ms)
+        reader.entries_expired += gone
+        reader.expired_ms = now_ms
         expired += gone
     return expired
 
 
-async def skip_older(topic: Topic, subscription: Subscription, until_ms: int) -> int:
-    """Entries that were stored at this time or before count as consumed by a subscription; returns how many."""
-    last = await _last_stored(topic, subscription.cursor.mark_delete, until_ms)
-    if last is None or topic.subscriptions.get(subscription.name) is not subscription:
-        return 0
-    return subscription.skip_through(last)
+async def skip_older(topic: Topic, reader: Reader, until_ms: int) -> int:
+    """Entries that were stored at this time or before count as consumed by a reader; returns how many."""
+    last = await _last_stored(topic, reader.cursor.mark_delete, until_ms)
+    return reader.skip_through(last) if last is not None and _is_there(topic, reader) else 0
 
 
 async def enforce_quotas(
@@ -60,7 +72,9 @@ async def enforce_quotas(
     refusal = ProducersHeld if excess.quota.action is QuotaAction.HOLD else QuotaExceeded
     if topic.hold is None:
         _log.warning("%s: producers are sent away: %s", topic.name, excess.text)
-    topic.hold_producers(refusal(f"Cannot create producer on topic with backlog quota exceeded: {excess.text}"))
+    # No producer is let in until this is None again; those that are there must come again.
+    topic.hold = refusal(f"Cannot create producer on topic with backlog quota exceeded: {excess.text}")
+    topic.registered.send_away(topic.hold)
     return excess
 
 
@@ -88,13 +102,24 @@ async def delete_unused_subscriptions(topic: Topic, now_ms: int) -> list[str]:
 # --- leaves -----------------------------------------------------------------------------------------
 
 
-def slowest(topic: Topic) -> Subscription | None:
-    """The durable subscription that is furthest behind."""
-    return min(_durable(topic), key=lambda subscription: subscription.cursor.mark_delete, default=None)
+def slowest(topic: Topic) -> Reader | None:
+    """The durable subscription, or the other cluster, that is furthest behind."""
+    return min(_readers(topic), key=lambda reader: reader.cursor.mark_delete, default=None)
+
+
+def _readers(topic: Topic) -> list[Reader]:
+    replicators = () if topic.replication is None else topic.replication.replicators.values()
+    return [*_durable(topic), *replicators]
 
 
 def _durable(topic: Topic) -> list[Subscription]:
     return [subscription for subscription in topic.subscriptions.values() if subscription.cursor.is_durable]
+
+
+def _is_there(topic: Topic, reader: Reader) -> bool:
+    if isinstance(reader, Subscription):
+        return topic.subscriptions.get(reader.name) is reader
+    return topic.replication is not None and reader in topic.replication.replicators.values()
 
 
 async def _excess(topic: Topic, now_ms: int) -> Excess | None:
@@ -122,11 +147,11 @@ async def _evict(topic: Topic, excess: Excess, now_ms: int) -> bool:
     if end is None:
         return False
     evicted_any = False
-    for subscription in _durable(topic):
-        evicted = subscription.skip_through(end) if subscription.cursor.mark_delete < end else 0
+    for reader in _readers(topic):
+        evicted = reader.skip_through(end) if reader.cursor.mark_delete < end else 0
         if evicted:
             evicted_any = True
-            _log.warning("%s: %d entries of %s are evicted: %s", topic.name, evicted, subscription.name, excess.text)
+            _log.warning("%s: %d entries of %s are evicted: %s", topic.name, evicted, reader.name, excess.text)
     return evicted_any
 
 

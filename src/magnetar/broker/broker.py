@@ -22,6 +22,7 @@ from magnetar.broker.connection import Connection
 from magnetar.broker.dispatch.liveness import watch_liveness
 from magnetar.broker.doors import Doors, ServiceUrls
 from magnetar.broker.namespaces import Namespaces
+from magnetar.broker.own_cursors import is_replication
 from magnetar.broker.ownership.bundle_ranges import BundleRanges
 from magnetar.broker.ownership.bundles import Bundle
 from magnetar.broker.ownership.owner import Located, Owner, parse_listeners
@@ -37,6 +38,7 @@ from magnetar.broker.session.session import Session
 from magnetar.broker.session.table import SERVED
 from magnetar.broker.session.withdrawals import Withdrawals
 from magnetar.broker.timed import Timed
+from magnetar.broker.topic import Topic
 from magnetar.broker.topic_counts import places_of, topic_counts
 from magnetar.broker.topic_list import ListMode
 from magnetar.broker.topics import Topics
@@ -47,12 +49,14 @@ from magnetar.errors import InvariantBroken, MagnetarError
 from magnetar.managed_ledger.managed_ledgers import ManagedLedgers
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import TopicName
+from magnetar.runtime.chance import stream
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.server_tls import watch_files
 from magnetar.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
     from magnetar.broker.ownership.cluster import Cluster, Clustering
+    from magnetar.broker.replication.replication import Replication
 
 # Topics of one bundle that close at the same time.
 _CLOSED_AT_ONCE = 64
@@ -103,6 +107,8 @@ class Broker:
             bytes_max=settings.schema_bytes_max,
         )
         self.transactions = Transactions(self.topics, self.namespaces, settings, clock, on_crash)
+        self._replication: Replication | None = None
+        self.topics.replicate = self._replicate
         self.topics.on_deleted = lambda name: self.schemas.delete(name, force=True)
         if clustering is not None:
             self.cluster = self._in_cluster(clustering)
@@ -173,6 +179,8 @@ class Broker:
         self.policy_upkeep.close()
         await self.transactions.close()
         await self.topics.close()
+        if self._replication is not None:
+            await self._replication.close()
         self.policies.close()
         self.schemas.close()
         for connection in self.connections:
@@ -215,6 +223,28 @@ class Broker:
         connection = self.new_connection()
         connection.client, connection.principal = client, principal
         return connection
+
+    async def _replicate(self, topic: Topic) -> None:
+        """What only topics of several clusters need is made for the first of those."""
+        if self._replication is None:
+            named = () if topic.policies is None else topic.policies.replication_clusters
+            is_elsewhere = any(cluster != self.settings.cluster_name for cluster in named)
+            if not is_elsewhere and not any(map(is_replication, topic.managed_ledger.cursors)):
+                return
+            from magnetar.broker.replication.replication import Replication
+
+            self._replication = Replication(
+                self.settings,
+                self._store,
+                self.as_client,
+                self.guard.settings,
+                self.namespaces,
+                self.schemas,
+                self.clock,
+                self._on_crash,
+                stream(self._instance, "replication"),
+            )
+        await self._replication.apply(topic)
 
     def _in_cluster(self, clustering: "Clustering") -> "Cluster":
         """What only brokers among others need is imported by those alone."""

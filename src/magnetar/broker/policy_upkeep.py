@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeping loaded topics to their policies: at once when a record changes, and in rounds for what time brings.
 
-Owns the rounds: expiry of messages, backlog quotas, unused subscriptions, compaction. A topic that fails in a round is
-logged and looked at again in the next; the others are not held up. Never decides what a policy means.
+Owns the rounds: expiry of messages, backlog quotas, unused subscriptions, compaction, replication. A topic that fails
+in a round is logged and looked at again in the next; the others are not held up. Never decides what a policy means.
 Carries.
 """
 
@@ -69,6 +69,7 @@ class PolicyUpkeep:
                 lambda topic: delete_unused_subscriptions(topic, now_ms()),
             ),
         ]
+        rounds.append(("replication", settings.replication_check_interval_s, self._topics.replicate))
         rounds.append(("compaction", settings.compaction_check_interval_s, self._compact_when_due))
         if settings.backlog_quota_check_enabled:
             interval_s = settings.backlog_quota_check_interval_s
@@ -162,5 +163,6 @@ class PolicyUpkeep:
         ledger.upkeep()
         if policies.deduplication_enabled != topic.is_deduplicated:
             await topic.set_deduplication(policies.deduplication_enabled)
+        await self._topics.replicate(topic)
         if self._settings.backlog_quota_check_enabled:
             await enforce_quotas(topic, self._clock.now_ms(), self._note_eviction)

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from magnetar.broker.access import ProducerAccess
 from magnetar.broker.answers import Answers
@@ -27,7 +27,7 @@ from magnetar.broker.dispatch.parts import DispatchMemory, DispatchParts
 from magnetar.broker.dispatch_rates import DispatchRates
 from magnetar.broker.entry_lookups import EntryLookups
 from magnetar.broker.last_index import LAST_INDEX, last_index
-from magnetar.broker.own_cursors import is_subscription
+from magnetar.broker.own_cursors import check_new_subscription, is_subscription
 from magnetar.broker.policies.effective import TopicPolicies
 from magnetar.broker.policies.topic_settings import topic_settings
 from magnetar.broker.producer import Producer
@@ -59,6 +59,9 @@ from magnetar.runtime.tasks import Tasks
 from magnetar.wire.broker_entry import BrokerEntryEncoder
 from magnetar.wire.runs import Send
 
+if TYPE_CHECKING:
+    from magnetar.broker.replication.topic_replication import TopicReplication
+
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 # A reader that was sent away, for a seek perhaps, has this long to come back to its place.
 READER_GRACE_MS: Final = 60_000
@@ -69,7 +72,7 @@ _log = logging.getLogger(__name__)
 class Topic:
     __slots__ = (
         *("name", "policies", "hold", "last_index", "stored_index", "messages_in", "bytes_in", "active_ms"),
-        *("managed_ledger", "subscriptions", "registered", "answers", "compaction", "transactions"),
+        *("managed_ledger", "subscriptions", "registered", "answers", "compaction", "transactions", "replication"),
         *("publish_rates", "dispatch_rates", "_subscribes", "_prefixes", "_deduplication", "_deduplication_turn"),
         *("_settings", "_clock", "_tasks", "_dispatch", "_call_soon", "_now_s", "_on_failed"),
         *("_closing", "_deleting", "_wake_scheduled"),
@@ -130,6 +133,7 @@ class Topic:
         self.managed_ledger: ManagedLedger
         self.compaction: TopicCompaction
         self.transactions: TopicTransactions
+        self.replication: TopicReplication | None = None
 
     async def attach(self, managed_ledger: ManagedLedger, *, deduplicate: bool) -> None:
         """Take over an opened managed ledger: find the last index, the epoch and what deduplication must know, and
@@ -269,11 +273,6 @@ class Topic:
             self._limit(producer, messages, ready.size)
         return True
 
-    def hold_producers(self, reason: QuotaExceeded) -> None:
-        """No producer is let in until `hold` is None again; those that are there must come again."""
-        self.hold = reason
-        self.registered.send_away(reason)
-
     # --- the managed ledger's listener ------------------------------------------------------------
 
     def on_persisted(self, ledger_id: int, first_entry: int, last_entry: int) -> None:
@@ -287,7 +286,7 @@ class Topic:
         self.messages_in += messages
         self.stored_index += messages
         self.bytes_in += size
-        if self.subscriptions and not self._wake_scheduled:
+        if (self.subscriptions or self.replication is not None) and not self._wake_scheduled:
             self._wake_scheduled = True
             if self._settings.new_entries_delay_ms:
                 self._dispatch.call_later(self._settings.new_entries_delay_ms / 1000, self._wake_subscriptions)
@@ -454,12 +453,8 @@ class Topic:
 
     def _refuse_name_and_number(self, name: str) -> None:
         """A new subscription: not under the name of a cursor of our own or one that goes, and not beyond the limit."""
-        if not is_subscription(name):
-            raise NotSupported(f"The subscription name '{name}' is reserved")
-        if name in self._deleting:
-            raise ServiceNotReady(f"Subscription '{name}' is being deleted; subscribe again in a moment")
-        subscriptions_max = self._settings.subscriptions_per_topic_max
-        if 0 < subscriptions_max <= len(self.subscriptions):
+        check_new_subscription(name, self._deleting)
+        if 0 < self._settings.subscriptions_per_topic_max <= len(self.subscriptions):
             raise NotSupported(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
 
     def _counted_in(self) -> tuple[int, int]:
@@ -482,6 +477,8 @@ class Topic:
         await self.managed_ledger.update_properties({EPOCH_PROPERTY: str(epoch)})
 
     async def _send_clients_away(self) -> MagnetarError | None:
+        if self.replication is not None:
+            await self.replication.close()
         self.registered.send_away(ServiceNotReady(f"Topic {self.name} {self._closing}; look it up again"))
         return await close_all(self.subscriptions.values())
 
@@ -490,6 +487,8 @@ class Topic:
         with self._dispatch.shared_reads.opened():
             for subscription in list(self.subscriptions.values()):
                 subscription.wake()
+        if self.replication is not None:
+            self.replication.wake()
 
     def _new_subscription(self, name: str, cursor: Cursor) -> Subscription:
         subscription = Subscription(name, self.managed_ledger, cursor, self._dispatch, topic=self.name)

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 
 def refuse_when_busy(topic: "Topic") -> None:
-    """TopicBusy while clients are connected."""
+    """TopicBusy while clients are connected; what other clusters send does not count."""
+    producers = sum(not producer.is_replicator for producer in topic.producers.values())
     consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
-    if topic.producers or consumers:
-        raise TopicBusy(f"Topic {topic.name} has {len(topic.producers)} producers and {consumers} consumers")
+    if producers or consumers:
+        raise TopicBusy(f"Topic {topic.name} has {producers} producers and {consumers} consumers")
 
 
 def inactive_since_ms(topic: "Topic", mode: InactivityMode, now_ms: int) -> int | None:
     """Since when nothing keeps the topic alive; None while something does, as the mode says."""
-    is_active = bool(topic.producers) or topic.is_closing or bool(topic.answers.waiting)
+    is_active = any(not producer.is_replicator for producer in topic.producers.values())
+    is_active |= topic.is_closing or bool(topic.answers.waiting)
     if mode is InactivityMode.CAUGHT_UP:
         is_active |= any(
             subscription.consumers or subscription.cursor.backlog_entries()
@@ -31,6 +33,7 @@ def inactive_since_ms(topic: "Topic", mode: InactivityMode, now_ms: int) -> int 
         )
     else:
         is_active |= bool(topic.subscriptions)
+    is_active |= topic.replication is not None and topic.replication.has_backlog
     if is_active:
         topic.active_ms = now_ms
         return None

@@ -88,6 +88,8 @@ class Topics:
         self.on_deleted: Callable[[TopicName], Awaitable[object]] | None = None
         # Refuses a topic that another broker owns; asked before a topic is opened and again when it is.
         self.check_served: Callable[[TopicName], Awaitable[None]] = _serve_all
+        # Brings a topic to the clusters that its policies name.
+        self.replicate: Callable[[Topic], Awaitable[None]] = _stay_here
         # Told why a topic's storage failed.
         self.on_storage_failed: Callable[[TopicName, MagnetarError], None] | None = None
 
@@ -317,7 +319,10 @@ class Topics:
             if self._closing:
                 raise ServiceNotReady("The broker is stopping; look the topic up again")
             await self.check_served(name)
+            await self.replicate(topic)
         except BaseException:
+            if topic.replication is not None:
+                await topic.replication.close()
             await close_pending_acks(topic)
             await managed_ledger.close()
             raise
@@ -405,4 +410,8 @@ class Topics:
 
 
 async def _serve_all(name: TopicName) -> None:
+    return
+
+
+async def _stay_here(topic: Topic) -> None:
     return

@@ -94,6 +94,19 @@ class BrokerSettings:
     # How long the end of a transaction waits for those who took part before it is answered all the same.
     transaction_participant_timeout_ms: int = 3_000
 
+    # Entries on their way to one other cluster, of one topic.
+    replication_queue_entries: int = 1_000
+    # Where a topic that is replicated to one more cluster begins: latest, or earliest.
+    replication_start_at: str = "latest"
+    # A topic with partitions that another cluster lacks is made there.
+    remote_topics_created: bool = True
+    # How often replicated topics are compared with their policies, should a change have been missed.
+    replication_check_interval_s: int = 600
+    replicated_subscriptions_enabled: bool = True
+    replicated_snapshot_interval_ms: int = 1_000
+    replicated_snapshot_timeout_s: int = 30
+    replicated_snapshots_max: int = 30
+
     # As standalone.conf has it: topics stay until someone deletes them.
     delete_inactive_topics: bool = False
     delete_inactive_topics_mode: str = "delete_when_no_subscriptions"

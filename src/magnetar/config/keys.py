@@ -27,6 +27,7 @@ from magnetar.config.proxy import ProxySettings
 from magnetar.config.proxy_keys import PROXY_KEYS
 from magnetar.config.publish_keys import PUBLISH_KEYS
 from magnetar.config.pulsar_keys import PULSAR_KEYS
+from magnetar.config.replication_keys import REPLICATION_KEYS
 from magnetar.config.runtime import RuntimeSettings
 from magnetar.config.security import SecuritySettings
 from magnetar.config.security_keys import SECURITY_CAUTIONS, SECURITY_KEYS
@@ -109,6 +110,7 @@ _UPSTREAM_KEYS: Final = (
     *PULSAR_KEYS,
     *PUBLISH_KEYS,
     *TRANSACTION_KEYS,
+    *REPLICATION_KEYS,
     *POLICY_KEYS,
     *SECURITY_KEYS,
     *ADMIN_KEYS,

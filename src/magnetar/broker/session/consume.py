@@ -12,6 +12,7 @@ from functools import partial
 from magnetar.broker.compaction.view import CompactedView
 from magnetar.broker.consumer import EPOCH_NONE, Consumer
 from magnetar.broker.policies.admission import check_consumer, check_same_address
+from magnetar.broker.replication.replicated import replicate_subscription
 from magnetar.broker.served import ServedSubscription, ServedTopic
 from magnetar.broker.session.schemas import check_consumer_schema
 from magnetar.broker.session.session import OpenConsumer, Session
@@ -123,6 +124,8 @@ def _key_sharing(request: pb.CommandSubscribe) -> KeySharing:
 
 async def _subscription(session: Session, topic: ServedTopic, request: pb.CommandSubscribe) -> ServedSubscription:
     subscription = await _placed_subscription(session, topic, request)
+    if request.replicate_subscription_state and isinstance(topic, Topic) and isinstance(subscription, Subscription):
+        await replicate_subscription(topic, subscription)
     rollback_s = request.start_message_rollback_duration_sec
     if rollback_s > 0 and not subscription.consumers:
         await subscription.reset_to_time(session.broker.clock.now_ms() - 1000 * rollback_s)
