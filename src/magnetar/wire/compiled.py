@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import Final
 
 MODULE: Final = "magnetar.wire._runs"
-# Goes up with every change of what the compiled loops are given or give; `EDITION` in native/*.pyx is the same.
+# Goes up with every change of what the compiled loops are given or give; `EDITION` in native/_runs.pyx and _rows.pyx
+# is the same.
 EDITION: Final = 5
 
 _log = logging.getLogger(__name__)
