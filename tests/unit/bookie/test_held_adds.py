@@ -31,7 +31,7 @@ def test_the_bound_holds_over_both_queues(adds: list[tuple[bool, int, int]]) -> 
         count += fits
         assert held.bytes_held == taken <= 100
     everything = held.take_all()
-    assert sum(len(one.entry) for one in everything) == taken
+    assert sum(one.entry_bytes for one in everything) == taken
     assert held.bytes_held == 0
     assert held.take() is None
 
@@ -49,7 +49,7 @@ def test_order_is_kept_and_ledgers_wait_apart() -> None:
     assert held.take_known(3) == []
     assert held.oldest_since() == 1.0
     first = held.take()
-    assert first is not None
+    assert isinstance(first, HeldAdd)
     assert first.ledger_id == 1
     assert len(held) == 1
     assert held.oldest_since() == 2.0
