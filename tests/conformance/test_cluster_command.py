@@ -64,10 +64,11 @@ def test_killed_is_seen_and_restarted_serves_on_the_same_port(cluster: ClusterCo
     assert "is not running" in cluster.run("kill", "broker-1", code=1)
     cluster.run("restart", "broker-1")
     cluster.run("kill", "broker-1", "--signal", "STOP")
-    pid = cluster.status()["processes"]["broker-1"]["pid"]
+    paused = cluster.status(code=1)["processes"]["broker-1"]
+    assert paused["state"] == "paused"
     cluster.run("restart", "broker-1")
     found = cluster.status()
-    assert found["processes"]["broker-1"]["pid"] not in (None, pid)
+    assert found["processes"]["broker-1"]["pid"] not in (None, paused["pid"])
     assert found["processes"]["broker-1"]["port"] == port
     _round_trip(found["service_url"], "three", "again")
 

@@ -17,7 +17,7 @@ from magnetar.broker.ownership.owner import Owner
 from magnetar.broker.ownership.traffic import TopicCounts, TrafficMeter, by_bundle
 from magnetar.broker.ownership.usage import UsageMeter
 from magnetar.config.balance import BalanceSettings
-from magnetar.errors import MagnetarError
+from magnetar.errors import MagnetarError, TopicNotFound
 from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.host import HostReading
@@ -66,16 +66,17 @@ class LoadReports:
                 _log.info("the load of this broker is not known: %s", error)
 
     async def look(self, own: Owner) -> BrokerLoad:
-        """Measure now."""
+        """Measure now. What is still served of a namespace that is gone belongs to no bundle."""
         now_s = asyncio.get_running_loop().time()
         topics = self.traffic.look(self.counts(), now_s)
-        bundles: dict[NamespaceName, Bundles] = {}
+        bundles: dict[NamespaceName, Bundles | None] = {}
         for name in topics:
             if name.namespace not in bundles:
-                bundles[name.namespace] = await self._ranges.of(name.namespace)
+                bundles[name.namespace] = await self._present(name.namespace)
 
         def find(name: TopicName) -> Bundle | None:
-            return bundles[name.namespace].of(name)
+            found = bundles[name.namespace]
+            return None if found is None else found.of(name)
 
         self.latest = BrokerLoad(
             own,
@@ -88,6 +89,12 @@ class LoadReports:
             self._format_level,
         )
         return self.latest
+
+    async def _present(self, namespace: NamespaceName) -> Bundles | None:
+        try:
+            return await self._ranges.of(namespace)
+        except TopicNotFound:
+            return None
 
     async def report(self, *, in_any_case: bool = False) -> bool:
         """Put the latest look on record when it differs enough from the last one there."""
