@@ -81,7 +81,7 @@ class Standalone:
             ledgers = Ledgers(
                 measured,
                 _only(LocalBookieChannel(storage)),
-                RandomPlacement(lambda: (BOOKIE,), random),
+                RandomPlacement(lambda: () if storage.is_read_only else (BOOKIE,), random),
                 clock,
                 random,
                 tasks,

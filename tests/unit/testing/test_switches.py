@@ -122,3 +122,27 @@ def test_the_blocking_fixture_has_the_same_switches(pulsar: ThreadedPulsar) -> N
     with pulsar.client() as client:
         reader = client.create_reader("t", MessageId.earliest)
         assert [reader.read_next(5_000).data() for _ in range(3)] == [b"1", b"2", b"3"]
+
+
+@pytest.mark.feature("F-BKC-22", "F-BKS-30")
+def test_a_full_disk_holds_messages_back_without_a_ledger_for_each_try(
+    loop_run: LoopRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the bookie is read-only nothing new is begun on it; when it is writable again, what waited is stored."""
+
+    async def scenario() -> None:
+        async with LocalPulsar(transport="memory") as pulsar, pulsar.client() as client:
+            producer = await client.create_producer("t")
+            await producer.send(b"before")
+            pulsar.standalone.storage.ask_read_only(True)
+            receipt = await producer.submit(b"held back")
+            with caplog.at_level("INFO", logger="magnetar.managed_ledger.succession"):
+                while "0 can be chosen" not in caplog.text:
+                    await asyncio.sleep(0.001)
+            (topic,) = pulsar.standalone.broker.topics.loaded()
+            assert len(list(topic.managed_ledger.ledgers)) == 1
+            assert not receipt.done()
+            pulsar.standalone.storage.ask_read_only(False)
+            assert (await receipt).entry_id == 0
+
+    loop_run(scenario())
