@@ -2,6 +2,7 @@
 """The switches of a test's broker: each fault happens, is survived as documented, and what is forgotten is found."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
@@ -124,6 +125,19 @@ def test_the_blocking_fixture_has_the_same_switches(pulsar: ThreadedPulsar) -> N
         assert [reader.read_next(5_000).data() for _ in range(3)] == [b"1", b"2", b"3"]
 
 
+class Heard(logging.Handler):
+    """Waits for a line of the log."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self.heard = asyncio.Event()
+        self._words = words
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._words in record.getMessage():
+            self.heard.set()
+
+
 @pytest.mark.feature("F-BKC-22", "F-BKS-30")
 def test_a_full_disk_holds_messages_back_without_a_ledger_for_each_try(
     loop_run: LoopRun, caplog: pytest.LogCaptureFixture
@@ -135,10 +149,13 @@ def test_a_full_disk_holds_messages_back_without_a_ledger_for_each_try(
             producer = await client.create_producer("t")
             await producer.send(b"before")
             pulsar.standalone.storage.ask_read_only(True)
-            receipt = await producer.submit(b"held back")
-            with caplog.at_level("INFO", logger="magnetar.managed_ledger.succession"):
-                while "0 can be chosen" not in caplog.text:
-                    await asyncio.sleep(0.001)
+            said = Heard("0 can be chosen")
+            log = logging.getLogger("magnetar.managed_ledger.succession")
+            log.addHandler(said)
+            with caplog.at_level("INFO", logger=log.name):
+                receipt = await producer.submit(b"held back")
+                await said.heard.wait()
+            log.removeHandler(said)
             (topic,) = pulsar.standalone.broker.topics.loaded()
             assert len(list(topic.managed_ledger.ledgers)) == 1
             assert not receipt.done()
