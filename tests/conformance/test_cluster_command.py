@@ -3,6 +3,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,18 @@ class ClusterCommand:
         said = self.run("status", "--json", code=code)
         found: dict[str, Any] = json.loads(said)
         return found
+
+    def until_paused(self, name: str) -> dict[str, Any]:
+        """The kernel stops a process soon after it was told to."""
+        end = time.monotonic() + 30
+        while True:
+            done = CliRunner().invoke(app, ["status", "--json", "--data-dir", str(self.directory)])
+            found: dict[str, Any] = json.loads(done.output)["processes"][name]
+            if found["state"] == "paused":
+                assert done.exit_code == 1
+                return found
+            assert time.monotonic() < end, found
+            time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +77,7 @@ def test_killed_is_seen_and_restarted_serves_on_the_same_port(cluster: ClusterCo
     assert "is not running" in cluster.run("kill", "broker-1", code=1)
     cluster.run("restart", "broker-1")
     cluster.run("kill", "broker-1", "--signal", "STOP")
-    paused = cluster.status(code=1)["processes"]["broker-1"]
-    assert paused["state"] == "paused"
+    paused = cluster.until_paused("broker-1")
     cluster.run("restart", "broker-1")
     found = cluster.status()
     assert found["processes"]["broker-1"]["pid"] not in (None, paused["pid"])

@@ -120,7 +120,7 @@ async def _below_quorum(shell: Shell, known: Versioned, fragment: Fragment, tota
     record, ledgers = known.record, shell.client.ledgers
     reader = await ledgers.open_without_recovery(record.ledger_id, password=record.password)
     try:
-        fragment = fragment._replace(last_entry=await reader.read_last_confirmed())
+        fragment = fragment._replace(last_entry=await reader.read_last_confirmed(of_all=True))
     finally:
         reader.close()
     copies: Counter[int] = Counter()

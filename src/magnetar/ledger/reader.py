@@ -84,8 +84,11 @@ class LedgerReader:
         """As read, but whatever the bookies hold: such entries may vanish when the ledger is recovered."""
         return await self._bodies(first, min(last, self.last_entry) if self.is_closed else last, bytes_max)
 
-    async def read_last_confirmed(self) -> int:
-        """Ask the bookies of an open ledger how far it is confirmed; a closed one answers itself. Never goes back."""
+    async def read_last_confirmed(self, *, of_all: bool = False) -> int:
+        """Ask the bookies of an open ledger how far it is confirmed; a closed one answers itself. Never goes back.
+
+        `of_all` waits for every bookie, not only for as many as must know: one that lost its copy may answer first.
+        """
         await self._refresh()
         if self.is_closed:
             return self.last_entry
@@ -95,7 +98,7 @@ class LedgerReader:
             for member, bookie in enumerate(tail.ensemble):
                 question = partial(self._parts.channels(bookie).last_confirmed, self.ledger_id)
                 poll.ask(member, question, f"last confirmed of ledger {self.ledger_id}")
-            while asking.verdict is Verdict.OPEN:
+            while asking.verdict is Verdict.OPEN or (of_all and poll.is_waiting):
                 member, answer = await poll.next()
                 if isinstance(answer, LastConfirmed):
                     asking.on_answered(member, max(confirmed_in(answer, self._packer), answer.last_add_confirmed))
