@@ -15,8 +15,6 @@ from magnetar.wire.message import Buffer
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
 from magnetar.wire.proto.pulsar_markers_pb2 import TXN_ABORT, TXN_COMMIT, TXN_COMMITTING
 
-# What clients write into `replicate_to` for a message that is for no other cluster.
-NOWHERE: Final = "__local__"
 _ENDS: Final = (TXN_COMMITTING, TXN_COMMIT, TXN_ABORT)
 
 

@@ -184,7 +184,7 @@ class Replicator:
             self._changed.clear()
             position = max(position, ledger.first_position)
             if not self._may_send() or not self._is_readable(ledger, position):
-                await self._until_changed()
+                await self._changed.wait()
                 continue
             entries_max, bytes_max = self._room()
             if entries_max < 1:
@@ -208,9 +208,6 @@ class Replicator:
     def _is_readable(self, ledger: ManagedLedger, position: Position) -> bool:
         """Only what is durable and in no open transaction."""
         return position <= ledger.last_confirmed and not self._topic.transactions.buffer.hides(position)
-
-    async def _until_changed(self) -> None:
-        await self._changed.wait()
 
     def _room(self) -> tuple[int, int]:
         """Entries and bytes that the topic's rate for replicators lets go at this moment."""

@@ -204,6 +204,8 @@ class TopicTransactions:
         await self._cursor.flush()
         for subscription in list(self._topic.subscriptions.values()):
             subscription.wake()
+        if self._topic.replication is not None:
+            self._topic.replication.wake()
 
     def _on_ended(self, txn_id: TxnId, position: Position, *, commit: bool) -> None:
         self.buffer.on_marker(txn_id, position, commit=commit)

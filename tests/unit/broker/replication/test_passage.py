@@ -3,7 +3,7 @@
 
 import pytest
 
-from magnetar.broker.replication.passage import NOWHERE, departing, goes_to, is_expired
+from magnetar.broker.replication.passage import departing, goes_to, is_expired
 from magnetar.wire import message
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
 from magnetar.wire.proto.pulsar_markers_pb2 import (
@@ -25,7 +25,7 @@ def _metadata(**more: object) -> MessageMetadata:
         (_metadata(replicated_from="north"), False),
         (_metadata(replicate_to=["west", "north"]), True),
         (_metadata(replicate_to=["north"]), False),
-        (_metadata(replicate_to=[NOWHERE]), False),
+        (_metadata(replicate_to=["__local__"]), False),
         (_metadata(marker_type=TXN_COMMIT), False),
         (_metadata(marker_type=TXN_ABORT), False),
         (_metadata(marker_type=REPLICATED_SUBSCRIPTION_UPDATE), True),
