@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from benchmarks.bookie_adds import ANSWER_BYTES, ENTRY_BYTES, measure, scraped
+from benchmarks.bookie_adds import ANSWER_BYTES, ENTRY_BYTES, measure
 from benchmarks.figures import percentile
 from benchmarks.results import Measurement, report
 from magnetar.config.bookie import BookieSettings
@@ -37,7 +37,6 @@ IN_MEMORY: Final = 8_000
 BATCH: Final = 100
 # Adds before the first turn, at most: the journal is in its first spare long before.
 WARM_UP_MAX: Final = 30_000
-READS: Final = "bookkeeper_server_READ_ENTRY_REQUEST_count"
 
 
 class Reader(NamedTuple):
@@ -76,39 +75,66 @@ def latencies(port: int, ledger_id: int, adds: int) -> list[float]:
     return taken
 
 
-def catch_up(port: int, ledger_id: int, entries: int, until: Event, window: int = 32, batch: int = 1) -> None:
-    """Read a ledger from its beginning, over and over, as fast as the bookie gives it; in a process of its own."""
-    questions = _questions(ledger_id, entries, batch)
-    with socket.create_connection(("127.0.0.1", port)) as connection:
+class CatchUp(NamedTuple):
+    """What a reader's process is given: where, what, how much at a time, when to stop and where to count."""
+
+    port: int
+    reader: "Reader"
+    over: Event
+    entries_read: Any
+
+
+def catch_up(given: CatchUp) -> None:
+    """Read the old ledger from its beginning, over and over, as fast as the bookie gives it; in a process of its own.
+
+    Its process stands for another machine, so it has what the bookie leaves of the cores.
+    """
+    os.nice(19)
+    reader = given.reader
+    questions = Questions(reader)
+    with socket.create_connection(("127.0.0.1", given.port)) as connection:
         connection.settimeout(30)
-        asked = answered = 0
+        connection.sendall(b"".join(questions.next(stream, 0) for stream in range(reader.window)))
         left = b""
-        while not until.is_set():
-            connection.sendall(b"".join(next(questions) for _ in range(window - asked + answered)))
-            asked = answered + window
+        while not given.over.is_set():
             data = left + connection.recv(1 << 20)
             at = 0
+            asked = []
             while at + 4 <= len(data) and at + 4 + (length := int.from_bytes(data[at : at + 4], "big")) <= len(data):
                 assert not any(data[at + 8 : at + 12]), "a read was refused"
+                asked.append(questions.after(data[at + 4 : at + 4 + length]))
                 at += 4 + length
-                answered += 1
             left = data[at:]
+            given.entries_read.value = questions.entries_read
+            connection.sendall(b"".join(asked))
 
 
-def catch_up_from_afar(*arguments: Any) -> None:
-    os.nice(19)
-    catch_up(*arguments)
+class Questions:
+    """Single entries one after another; or batches in as many streams as may be under way, each through a share of the
+    ledger: a batch may be smaller than was asked for, and the next one begins behind it.
+    """
 
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._share = reader.entries // reader.window
+        self._at = [0] * reader.window
+        self._next = 0
+        self.entries_read = 0
 
-def _questions(ledger_id: int, entries: int, batch: int) -> Iterator[bytes]:
-    number = 0
-    while True:
-        for first in range(0, entries, batch):
-            number += 1
-            if batch == 1:
-                yield v2.encode_read(ledger_id, first)
-            else:
-                yield v2.encode_batch_read(ledger_id, first, number, batch, batch * ENTRY_BYTES)
+    def next(self, stream: int, entries: int) -> bytes:
+        self.entries_read += entries
+        if self._reader.batch == 1:
+            self._next = (self._next + 1) % self._reader.entries
+            return v2.encode_read(OLD_LEDGER, self._next)
+        self._at[stream] = (self._at[stream] + entries) % self._share
+        first, batch = stream * self._share + self._at[stream], self._reader.batch
+        return v2.encode_batch_read(OLD_LEDGER, first, stream, batch, batch * ENTRY_BYTES)
+
+    def after(self, answer: bytes) -> bytes:
+        if self._reader.batch == 1:
+            return self.next(0, 1)
+        stream = int.from_bytes(answer[ANSWER_BYTES - 4 : ANSWER_BYTES + 4], "big")
+        return self.next(stream, (len(answer) - ANSWER_BYTES - 4) // (ENTRY_BYTES + 4))
 
 
 def forget(directory: Path) -> None:
@@ -137,26 +163,23 @@ def filled(bookie: RoleProcess, entries: int) -> dict[str, Any]:
 
 
 def turn(bookie: RoleProcess, said: dict[str, Any], reader: Reader | None, ledger_id: int, adds: int) -> Turn:
-    port, http_port = (int(said[end].rpartition(":")[2]) for end in ("bookie", "httpserver"))
-    over = multiprocessing.Event()
-    process = None
-    if reader is not None:
-        if reader.cold:
-            forget(bookie.data_directory)
-        arguments = (port, OLD_LEDGER, reader.entries, over, reader.window, reader.batch)
-        process = multiprocessing.Process(target=catch_up_from_afar, args=arguments, daemon=True)
-        process.start()
-        began = scraped(http_port, READS)
-        while scraped(http_port, READS) == began:
-            assert process.is_alive(), "the reader gave up"
-    before, started = scraped(http_port, READS), time.perf_counter()
-    taken = latencies(port, ledger_id, adds)
-    read = (scraped(http_port, READS) - before) * (reader.batch if reader is not None else 1)
-    read_per_s = read / (time.perf_counter() - started)
-    if process is not None:
+    port = int(said["bookie"].rpartition(":")[2])
+    if reader is None:
+        taken = latencies(port, ledger_id, adds)
+        return Turn(percentile(taken, 50) * 1000, percentile(taken, 99) * 1000, 0.0)
+    if reader.cold:
+        forget(bookie.data_directory)
+    given = CatchUp(port, reader, multiprocessing.Event(), multiprocessing.Value("q", 0))
+    process = multiprocessing.Process(target=catch_up, args=(given,), daemon=True)
+    process.start()
+    while not given.entries_read.value:
         assert process.is_alive(), "the reader gave up"
-        over.set()
-        process.join(30)
+    before, started = given.entries_read.value, time.perf_counter()
+    taken = latencies(port, ledger_id, adds)
+    read_per_s = (given.entries_read.value - before) / (time.perf_counter() - started)
+    assert process.is_alive(), "the reader gave up"
+    given.over.set()
+    process.join(30)
     return Turn(percentile(taken, 50) * 1000, percentile(taken, 99) * 1000, read_per_s)
 
 

@@ -268,15 +268,19 @@ cdef class Groups:
     # --- with the lock --------------------------------------------------------------------------
 
     cdef void _link(self, Piece *piece) noexcept:
+        cdef bint is_first
         piece.next = NULL
         pthread_mutex_lock(&self._lock)
-        if self._first == NULL:
+        is_first = self._first == NULL
+        if is_first:
             self._first = piece
-            pthread_cond_signal(&self._bell)
         else:
             self._last.next = piece
         self._last = piece
         pthread_mutex_unlock(&self._lock)
+        # Behind the lock: a writer that wakes up on this processor would run into it and sleep again.
+        if is_first:
+            pthread_cond_signal(&self._bell)
 
     cdef void _unlink_first(self) noexcept nogil:
         cdef Piece *piece = self._first

@@ -24,7 +24,7 @@ cdef extern from "crc32c.h":
 
 magnetar_crc32c_prepare()
 
-EDITION = 5
+EDITION = 6
 
 
 def extend(uint32_t checksum, data not None):
@@ -338,31 +338,30 @@ def count_intact(int64_t ledger_id, int64_t first, list entries not None):
     return count
 
 
-def log_entries(uint32_t seed, uint64_t start, bytes data not None, int64_t ledger_id, list places not None):
-    cdef list found = []
-    cdef object place
-    cdef int64_t entry_id
-    cdef uint64_t location, offset, begin
+def log_run(uint32_t seed, uint64_t start, bytes data not None, int64_t ledger_id, int64_t first):
+    cdef list begins = []
+    cdef list ends = []
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
     cdef Py_ssize_t length
-    cdef uint64_t size = PyBytes_GET_SIZE(data)
     cdef const char *record
-    for place in places:
-        entry_id, location, length = place
-        offset = location & 0xFFFFFFFF
-        begin = offset - start
-        if offset < start or length < 16 or begin + length + 16 > size:
+    while at + 32 <= size:
+        record = PyBytes_AS_STRING(data) + at
+        length = magnetar_get32(record + 8)
+        if magnetar_get32(record) != 0x4D474552 or magnetar_get32(record + 4) != start + at:
             break
-        record = PyBytes_AS_STRING(data) + begin
-        if magnetar_get32(record) != 0x4D474552 or magnetar_get32(record + 4) != <uint32_t>offset:
+        if length < 16 or length > size - at - 16:
             break
-        if magnetar_get32(record + 8) != <uint32_t>length:
+        if <int64_t>magnetar_get64(record + 12) == ledger_id and <int64_t>magnetar_get64(record + 20) == first:
+            if magnetar_crc32c(seed, record, 12 + length) != magnetar_get32(record + 12 + length):
+                break
+            begins.append(at + 12)
+            ends.append(at + 12 + length)
+            first += 1
+        elif not begins:
             break
-        if magnetar_crc32c(seed, record, 12 + length) != magnetar_get32(record + 12 + length):
-            break
-        if <int64_t>magnetar_get64(record + 12) != ledger_id or <int64_t>magnetar_get64(record + 20) != entry_id:
-            break
-        found.append(PyBytes_FromStringAndSize(record + 12, length))
-    return found
+        at += 16 + length
+    return begins, ends
 
 
 def journal_records(uint32_t seed, uint64_t offset, uint64_t synced, list entries not None):

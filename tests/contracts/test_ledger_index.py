@@ -114,20 +114,44 @@ def test_a_span_is_what_one_read_of_a_log_covers(on_shelf: Callable[..., None]) 
         rows = [ROW.pack(4, entry_id, location_of(*place), 60) for entry_id, place in lies.items()]
         await index.put_places(b"".join((*rows, ROW.pack(5, 8, location_of(2, 300), 60))))
 
-        async def ids(first: int, count_max: int = 10, bytes_max: int = 500) -> list[int]:
-            return [place.entry_id for place in await index.span(4, first, count_max, bytes_max)]
+        async def ends(first: int, count_max: int = 10, bytes_max: int = 500) -> tuple[int, int] | None:
+            span = await index.span(4, first, count_max, bytes_max)
+            return None if span is None else (span.first.entry_id, span.last.entry_id)
 
-        assert await ids(0) == [0, 1, 3]
-        assert await ids(0, bytes_max=1_000) == [0, 1, 3, 4]
-        assert await ids(0, count_max=2) == [0, 1]
-        assert await ids(0, bytes_max=160) == [0, 1]
-        assert await ids(0, bytes_max=0) == [0]
-        assert await ids(4, bytes_max=2**40) == [4]
-        assert await ids(6) == [6]
-        assert await ids(7) == [7]
-        assert await ids(2) == []
-        assert await ids(9) == []
-        assert await index.span(9, 0, 10, 500) == []
+        assert await ends(0) == (0, 3)
+        assert await ends(0, bytes_max=1_000) == (0, 4)
+        assert await ends(0, count_max=2) == (0, 1)
+        assert await ends(0, bytes_max=160) == (0, 1)
+        assert await ends(0, bytes_max=0) == (0, 0)
+        assert await ends(4, bytes_max=2**40) == (4, 4)
+        assert await ends(6) == (6, 6)
+        assert await ends(7) == (7, 7)
+        assert await ends(2) is None
+        assert await ends(9) is None
+        assert await index.span(9, 0, 10, 500) is None
+
+    on_shelf(check)
+
+
+@pytest.mark.parametrize("entry_bytes", [[60], [10, 200], [200, 10, 10, 10]])
+def test_a_long_span_holds_what_fits_and_not_much_less(on_shelf: Callable[..., None], entry_bytes: list[int]) -> None:
+    """Entries of one size and of several, in a row; to the end of the ledger and in the midst of it."""
+
+    async def check(index: LedgerIndex) -> None:
+        places, at = [], 0
+        for entry_id in range(1_000):
+            places.append(Place(entry_id, location_of(3, at), entry_bytes[entry_id % len(entry_bytes)]))
+            at += places[-1].entry_bytes + 16
+        await index.put_places(b"".join(ROW.pack(4, *place) for place in places))
+        for first, bytes_max in ((0, 50_000), (3, 50_000), (500, 10_000), (900, 50_000), (999, 50_000), (0, 10**9)):
+            span = await index.span(4, first, 1_000, bytes_max)
+            assert span is not None
+            last = places[span.last.entry_id]
+            assert (span.first, span.last) == (places[first], last)
+            covered, end = last.location + last.entry_bytes - span.first.location, at - 16 - places[first].offset
+            assert covered <= bytes_max
+            assert span.last.entry_id - first >= 64 or covered == end or covered >= bytes_max // 4
+            assert covered >= min(bytes_max, end) // 16
 
     on_shelf(check)
 

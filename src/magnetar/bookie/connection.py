@@ -45,6 +45,9 @@ _TOO_MANY: Final = int(ReturnCode.TOO_MANY_REQUESTS)
 # What reads are counted as, in either version.
 _READ: Final = "READ_ENTRY"
 
+# A batch takes the loop for as long as a sync takes: those who add go first, if that is soon.
+_BATCH_HELD_MAX_S: Final = 0.002
+
 _log = logging.getLogger(__name__)
 
 
@@ -94,7 +97,11 @@ class BookieConnection(asyncio.Protocol):
         self._is_open = False
         self.peer = "?"
         self._memory_reads = MemoryReads(
-            storage, held_max=settings.connection_reads_max, answer=self._answer_read, otherwise=self._start_read
+            storage,
+            held_max=settings.connection_reads_max,
+            answer=self._answer_read,
+            otherwise=self._start_plain_read,
+            count=self._count_reads,
         )
         self._tasks = Tasks("bookie connection", self._on_crash, tasks_max=settings.connection_reads_max)
         self._transport: asyncio.Transport
@@ -302,15 +309,28 @@ class BookieConnection(asyncio.Protocol):
         if self._at_hand_bytes > self._settings.connection_write_bytes_max:
             return False
         self._at_hand_bytes += len(entry)
-        for by_name in (self._counts.requests, self._counts.operations):
-            by_name[_READ].ok.observe(0)
         front = v2.read_response_front(0, request.ledger_id, request.entry_id, len(entry), request.version)
         self.send(front, entry)
         return True
 
+    def _count_reads(self, entries: int, size: int) -> None:
+        """So many were given from memory, of so many bytes together."""
+        counts = self._counts
+        counts.bytes_read += size
+        for reads in (counts.read_entry, counts.requests[_READ], counts.operations[_READ]):
+            reads.ok.observe(0, entries)
+
     def _start_read(self, request: v2.ReadRequest) -> None:
-        refusal = v2.read_response_front(_TOO_MANY, request.ledger_id, request.entry_id, 0, request.version)
-        self._start(partial(self._read, request), _READ, (refusal,))
+        self._start(partial(self._read, request), _READ, (_too_many_reads(request),))
+
+    def _start_plain_read(self, request: v2.ReadRequest) -> bool:
+        return self._start(partial(self._read_plainly, request), _READ, (_too_many_reads(request),))
+
+    async def _read_plainly(self, request: v2.ReadRequest) -> int:
+        try:
+            return await self._read(request)
+        finally:
+            self._memory_reads.on_read(request.ledger_id)
 
     async def _read(self, request: v2.ReadRequest) -> int:
         ledger_id, entry_id = request.ledger_id, request.entry_id
@@ -332,6 +352,7 @@ class BookieConnection(asyncio.Protocol):
         try:
             if request.master_key is not None:
                 await self._storage.fence(request.ledger_id, request.master_key)
+            await self._storage.adds.let_pass(_BATCH_HELD_MAX_S)
             entries = await self._storage.read_batch(request.ledger_id, request.entry_id, count_max, bytes_max)
         except (MagnetarError, OSError) as error:
             code = code_of_error(error)
@@ -394,15 +415,18 @@ class BookieConnection(asyncio.Protocol):
 
     # --- leaves -------------------------------------------------------------------------------
 
-    def _start(self, question: Callable[[], Awaitable[int]], name: str, refusal: Sequence[bytes]) -> None:
+    def _start(self, question: Callable[[], Awaitable[int]], name: str, refusal: Sequence[bytes]) -> bool:
+        """Whether it is under way now."""
         counts = self._counts
         if len(self._tasks) >= self._settings.connection_reads_max:
             counts.reads_rejected += 1
             if name in counts.requests:
                 counts.requests[name].failed.observe(0)
             self.send(*refusal)
-        elif self._is_open:
+            return False
+        if self._is_open:
             self._tasks.start(self._timed(question, name), name)
+        return self._is_open
 
     async def _timed(self, question: Callable[[], Awaitable[int]], name: str) -> None:
         since = self._loop.time()
@@ -457,6 +481,10 @@ class BookieConnection(asyncio.Protocol):
     def _on_crash(self, name: str, error: BaseException) -> None:
         _log.error("closing the connection of %s: %s failed", self.peer, name)
         self._transport.abort()
+
+
+def _too_many_reads(request: v2.ReadRequest) -> bytes:
+    return v2.read_response_front(_TOO_MANY, request.ledger_id, request.entry_id, 0, request.version)
 
 
 def no_authentication() -> bk.AuthMessage:

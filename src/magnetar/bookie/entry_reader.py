@@ -26,7 +26,7 @@ _IDS_PER_SCAN: Final = 10_000
 _ASKED_BYTES_MAX: Final = 1024 * 1024
 _ASKED_ENTRIES_MAX: Final = 1_000
 # Of those who waited for a read, so many are answered in one turn of the loop.
-_SERVED_PER_TURN: Final = 32
+_SERVED_PER_TURN: Final = 8
 
 
 class _Waiting(NamedTuple):
@@ -45,15 +45,6 @@ async def _answered(question: Awaitable[Result]) -> Result:
         return await question
     except (OSError, Damaged) as error:
         raise EntryUnknown(f"the index cannot answer: {error}") from error
-
-
-def _asked_for(ids: list[int], entries: list[bytes], count_max: int, bytes_max: int) -> int:
-    """How many of these are consecutive, and no more than was asked for; at least one."""
-    for count in range(1, min(len(ids), count_max)):
-        bytes_max -= len(entries[count - 1])
-        if ids[count] != ids[0] + count or bytes_max < len(entries[count]):
-            return count
-    return min(len(ids), count_max)
 
 
 class EntryReader:
@@ -110,8 +101,14 @@ class EntryReader:
 
     def at_hand(self, ledger_id: int, entry_id: int) -> bytes | None:
         """An entry that is in memory while nobody reads this ledger from disk: then it overtakes nobody."""
-        found = None if ledger_id in self._turns else self._in_memory(ledger_id, entry_id, 1, 0)
-        return found[0] if found else None
+        if ledger_id in self._turns:
+            return None
+        entry = self._caches.find(ledger_id, entry_id)
+        if entry is not None:
+            self._counts.write_cache_hits += 1
+        elif (entry := self._cache.find(ledger_id, entry_id)) is not None:
+            self._counts.write_cache_misses += 1
+        return entry
 
     def _in_memory(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """The first entry, whatever its size, and those behind it that are in memory too and fit."""
@@ -169,7 +166,7 @@ class EntryReader:
         self._cache.misses += 1
         settings = self._settings
         try:
-            ids, entries = await self._directory_of(ledger_id).read_from(
+            run = await self._directory_of(ledger_id).read_from(
                 ledger_id,
                 first,
                 count_max=max(settings.read_ahead_entries_max, count_max),
@@ -179,17 +176,17 @@ class EntryReader:
             raise
         except (OSError, Damaged) as error:
             raise EntryUnknown(f"entry {ledger_id}:{first} cannot be looked up: {error}") from error
-        if not entries:
+        if run is None:
             added = self._caches.find(ledger_id, first)
             return [] if added is None else [added]
-        self._counts.read_ahead_entries.observe(len(entries))
-        self._counts.read_ahead_bytes.observe(sum(map(len, entries)))
-        count = _asked_for(ids, entries, count_max, bytes_max)
-        if count < len(entries):
+        self._counts.read_ahead_entries.observe(len(run))
+        self._counts.read_ahead_bytes.observe(run.entry_bytes)
+        entries = run.front(count_max, bytes_max)
+        if len(entries) < len(run):
             # What is given now is kept too: the next reader of this ledger begins where this one did.
             # A newer copy of an entry may have been added meanwhile; the write cache is asked first in any case.
-            self._cache.put(ledger_id, ids, entries)
-        return entries[:count]
+            self._cache.put(run)
+        return entries
 
     async def last_entry_id(self, ledger_id: int) -> int | None:
         stored = await _answered(self._directory_of(ledger_id).index.last_entry_id(ledger_id))

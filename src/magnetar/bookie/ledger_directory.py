@@ -8,24 +8,18 @@ Carries.
 
 import errno
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from magnetar.bookie.entry_log import EntryLogs, EntryLogWriter
 from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES, checksum_seed
-from magnetar.bookie.ledger_index import ROW, LedgerIndex, Place
-from magnetar.bookie.records import log_entries
+from magnetar.bookie.entry_run import EntryRun
+from magnetar.bookie.ledger_index import ROW, LedgerIndex, Span
+from magnetar.bookie.records import log_run
 from magnetar.errors import DiskFull, EntryUnknown
 
 # A place may move once while it is read, when compaction has just finished; more often is a sign of damage.
 _FIND_ATTEMPTS: Final = 3
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
-
-
-class StoredRun(NamedTuple):
-    """Entries that one read of the disk found, and the id of each, rising."""
-
-    ids: list[int]
-    entries: list[bytes]
 
 
 class LedgerDirectory:
@@ -81,17 +75,17 @@ class LedgerDirectory:
         until = self._flushing_from
         return [log_id for log_id in self.logs.log_ids() if log_id not in writing and (until is None or log_id < until)]
 
-    async def read_from(self, ledger_id: int, entry_id: int, *, count_max: int, bytes_max: int) -> StoredRun:
-        """The entry and those that follow it closely in the same log, or nothing when it is not here.
+    async def read_from(self, ledger_id: int, entry_id: int, *, count_max: int, bytes_max: int) -> EntryRun | None:
+        """The entry and those that follow it closely in the same log, or None when it is not here.
 
         EntryUnknown when the entry is in the index and cannot be read.
         """
         for _ in range(_FIND_ATTEMPTS):
-            places = await self.index.span(ledger_id, entry_id, count_max, bytes_max)
-            if not places:
-                return StoredRun([], [])
+            span = await self.index.span(ledger_id, entry_id, count_max, bytes_max)
+            if span is None:
+                return None
             try:
-                return await self._read_span(ledger_id, places)
+                return await self._read_span(ledger_id, span)
             except FileNotFoundError:
                 continue
         raise EntryUnknown(f"the entry log of entry {ledger_id}:{entry_id} is missing in {self.path}")
@@ -108,14 +102,15 @@ class LedgerDirectory:
         await self.logs.close()
         await self.index.close()
 
-    async def _read_span(self, ledger_id: int, places: list[Place]) -> StoredRun:
-        first, last = places[0], places[-1]
+    async def _read_span(self, ledger_id: int, span: Span) -> EntryRun:
+        first, last = span.first, span.last
         end = last.offset + last.entry_bytes + RECORD_OVERHEAD_BYTES
         data = await self.logs.read_range(first.log_id, first.offset, end - first.offset)
-        entries = log_entries(checksum_seed(first.log_id), first.offset, data, ledger_id, places)
-        if not entries:
+        # Behind the first one, of an entry that was written twice, this may be the older copy, which is as good.
+        begins, ends = log_run(checksum_seed(first.log_id), first.offset, data, ledger_id, first.entry_id)
+        if not begins:
             raise EntryUnknown(
                 f"entry {ledger_id}:{first.entry_id} is damaged in {self.path}, log {first.log_id:x} at {first.offset}"
             )
         # Only the entry that was asked for is anybody's business.
-        return StoredRun([place.entry_id for place in places[: len(entries)]], entries)
+        return EntryRun(ledger_id, first.entry_id, data, begins, ends)

@@ -40,35 +40,21 @@ class Place(NamedTuple):
 
 
 class Span:
-    """Places that one read covers, found one after another: each lies behind the one before, in the same log."""
+    """What one read of a log covers of a ledger: grows from a first place to a last one that lies behind it."""
 
-    __slots__ = ("_count_max", "_last", "_limit", "places")
+    __slots__ = ("_limit", "first", "last")
 
-    def __init__(self, first: Place, count_max: int, bytes_max: int) -> None:
-        self.places = [first]
-        self._count_max = count_max
-        self._last = first.location
+    def __init__(self, first: Place, bytes_max: int) -> None:
+        self.first = self.last = first
         # One number holds log and offset, so one comparison keeps to the log; what the records add is not counted.
         self._limit = min(first.location + bytes_max, first.location | _OFFSET_MASK)
 
-    def take(self, entry_id: int, location: int, entry_bytes: int) -> bool:
-        """Whether the next place belongs to it."""
-        if not self._last < location or location + entry_bytes > self._limit or len(self.places) >= self._count_max:
+    def take(self, place: Place) -> bool:
+        """Whether it reaches to this place, too, which is of a later entry than the last one was."""
+        if not self.last.location < place.location or place.location + place.entry_bytes > self._limit:
             return False
-        self._last = location
-        self.places.append(Place(entry_id, location, entry_bytes))
+        self.last = place
         return True
-
-    def take_all(self, places: list[Place]) -> bool:
-        """Whether all of the next places, of which there is one at least, belong to it; it takes them up to there."""
-        locations = [place.location for place in places]
-        end = locations[-1] + places[-1].entry_bytes
-        is_rising = self._last < locations[0] and locations == sorted(locations)
-        if is_rising and end <= self._limit and len(self.places) + len(places) <= self._count_max:
-            self._last = locations[-1]
-            self.places += places
-            return True
-        return all(self.take(*place) for place in places)
 
 
 class Move(NamedTuple):
@@ -99,10 +85,9 @@ class LedgerIndex(ABC):
         """Places of a ledger from this entry on, rising."""
 
     @abstractmethod
-    async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> list[Place]:
-        """This entry's place, and those behind it that one read of about `bytes_max` of the same log covers.
-
-        Nothing when the entry is not here.
+    async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> Span | None:
+        """From this entry's place to that of a later one, where a read of about `bytes_max` of the log brings more of
+        this ledger than of others; `count_max` entries of this one's size at most. None when the entry is not here.
         """
 
     @abstractmethod

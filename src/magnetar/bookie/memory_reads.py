@@ -17,8 +17,9 @@ from magnetar.bookie.adds_under_way import AddsUnderWay
 from magnetar.errors import MagnetarError
 from magnetar.wire.bookkeeper import v2
 
-# An add may wait for a turn at each of its stations: a turn is worth a quarter of a millisecond at most.
+# An add may wait for a turn at each of its stations: beside adds a turn is worth a tenth of a millisecond.
 _TURN_READS: Final = 32
+_TURN_READS_BESIDE_ADDS: Final = 8
 _TURN_BYTES: Final = 256 * 1024
 _SLICE_BYTES: Final = 16 * 1024
 _HELD_MAX_S: Final = 0.002
@@ -36,25 +37,35 @@ class MemoryReads:
     """
 
     __slots__ = (
-        "_adds", "_answer", "_asked_to_wake", "_at_hand", "_given_bytes", "_held", "_held_max", "_loop", "_otherwise",
-        "_syncs", "_timer", "_turn_bytes", "_turn_reads",
+        "_adds", "_answer", "_asked_to_wake", "_at_hand", "_behind", "_behind_count", "_count", "_given_bytes", "_held",
+        "_held_max", "_loop", "_otherwise", "_syncs", "_timer", "_turn_bytes", "_turn_given", "_turn_max",
+        "_turn_reads",
     )  # fmt: skip
 
     def __init__(
         self, storage: _Storage, *, held_max: int,
-        answer: Callable[[v2.ReadRequest, bytes], bool], otherwise: Callable[[v2.ReadRequest], None],
+        answer: Callable[[v2.ReadRequest, bytes], bool], otherwise: Callable[[v2.ReadRequest], bool],
+        count: Callable[[int, int], None],
     ) -> None:  # fmt: skip
-        """`answer` says whether the client takes this much now; who is not answered is for `otherwise`."""
+        """`answer` says whether the client takes this much now; who is not answered is for `otherwise`, which says
+        whether it is being read now: then `on_read` is called at the end of that.
+        """
         self._loop = asyncio.get_running_loop()
         self._adds = storage.adds
         self._at_hand = storage.at_hand
         self._answer = answer
         self._otherwise = otherwise
+        self._count = count
         self._held: deque[v2.ReadRequest] = deque()
         self._held_max = held_max
+        # By ledger that is being read for this client: those of it that came later, and how many they are together.
+        self._behind: dict[int, deque[v2.ReadRequest]] = {}
+        self._behind_count = 0
         # Of the present turn of the loop; its end is on its way when there were any.
         self._turn_reads = 0
+        self._turn_given = 0
         self._turn_bytes = 0
+        self._turn_max = _TURN_READS
         self._given_bytes = 0
         # The count of syncs when the present slice was begun.
         self._syncs = 0
@@ -62,20 +73,33 @@ class MemoryReads:
         self._asked_to_wake = False
 
     def ask(self, request: v2.ReadRequest) -> None:
-        if not self._held and self._may_go():
+        if len(self._held) + self._behind_count >= self._held_max:
+            self._otherwise(request)
+        elif not self._held and self._may_go():
             self._serve(request)
-        elif len(self._held) < self._held_max:
+        else:
             self._held.append(request)
             self._hold()
-        else:
-            self._otherwise(request)
+
+    def on_read(self, ledger_id: int) -> None:
+        """What one of a ledger was read for is in memory now, and what came with it."""
+        behind = self._behind.pop(ledger_id, None)
+        if not behind:
+            return
+        self._behind_count -= len(behind)
+        # All of them came before those of this ledger that are held.
+        self._held.extendleft(reversed(behind))
+        if self._timer is None:
+            self._go_on()
 
     def close(self) -> None:
         self._held.clear()
+        self._behind.clear()
+        self._behind_count = 0
         self._cancel()
 
     def _is_turn_over(self) -> bool:
-        return self._turn_reads >= _TURN_READS or self._turn_bytes >= _TURN_BYTES
+        return self._turn_reads >= self._turn_max or self._turn_bytes >= _TURN_BYTES
 
     def _may_go(self) -> bool:
         if self._is_turn_over():
@@ -88,23 +112,33 @@ class MemoryReads:
         return False
 
     def _serve(self, request: v2.ReadRequest) -> None:
+        behind = self._behind.get(request.ledger_id)
+        if behind is not None:
+            behind.append(request)
+            self._behind_count += 1
+            return
         if not self._turn_reads:
             self._loop.call_soon(self._end_turn)
+            self._turn_max = _TURN_READS_BESIDE_ADDS if self._adds.are_recent() else _TURN_READS
         self._turn_reads += 1
         try:
             entry = self._at_hand(request.ledger_id, request.entry_id)
         except MagnetarError:
             entry = None
         if entry is None or not self._answer(request, entry):
-            self._otherwise(request)
+            if self._otherwise(request):
+                self._behind[request.ledger_id] = deque()
         else:
             if not self._given_bytes:
                 self._syncs = self._adds.syncs()
             self._given_bytes += len(entry)
             self._turn_bytes += len(entry)
+            self._turn_given += 1
 
     def _end_turn(self) -> None:
-        self._turn_reads = self._turn_bytes = 0
+        if self._turn_given:
+            self._count(self._turn_given, self._turn_bytes)
+        self._turn_reads = self._turn_given = self._turn_bytes = 0
         if self._timer is None:
             self._go_on()
 

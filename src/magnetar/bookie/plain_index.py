@@ -7,6 +7,7 @@ Carries.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from struct import Struct
 from typing import Final
 
@@ -87,15 +88,15 @@ class PlainLedgerIndex(LedgerIndex):
             found.append(Place(entry_id, *rows[entry_id]))
         return found
 
-    async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> list[Place]:
+    async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> Span | None:
         rows = self._places.get(ledger_id)
         if rows is None or entry_id not in rows:
-            return []
-        span = Span(Place(entry_id, *rows[entry_id]), count_max, bytes_max)
-        for next_id in rows.irange(entry_id, inclusive=(False, True)):
-            if not span.take(next_id, *rows[next_id]):
+            return None
+        span = Span(Place(entry_id, *rows[entry_id]), bytes_max)
+        for next_id in islice(rows.irange(entry_id, inclusive=(False, True)), count_max - 1):
+            if not span.take(Place(next_id, *rows[next_id])):
                 break
-        return span.places
+        return span
 
     async def last_entry_id(self, ledger_id: int) -> int | None:
         rows = self._places.get(ledger_id)

@@ -7,14 +7,8 @@ Decides.
 """
 
 from collections import deque
-from typing import NamedTuple
 
-
-class _Run(NamedTuple):
-    ledger_id: int
-    ids: list[int]
-    entries: list[bytes]
-    bytes_held: int
+from magnetar.bookie.entry_run import EntryRun
 
 
 class ReadCache:
@@ -22,30 +16,37 @@ class ReadCache:
     of them.
     """
 
-    __slots__ = ("_bytes_max", "_ledgers", "_runs", "bytes_held", "hits", "misses")
+    __slots__ = ("_bytes_max", "_ledgers", "_recent", "_runs", "bytes_held", "hits", "misses")
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._ledgers: dict[int, dict[int, bytes]] = {}
-        self._runs: deque[_Run] = deque()
+        # By ledger, oldest first: few, because a run is long.
+        self._ledgers: dict[int, deque[EntryRun]] = {}
+        self._runs: deque[EntryRun] = deque()
+        # Where something was found last: who reads on finds the next entry there, too.
+        self._recent: EntryRun | None = None
         self.bytes_held = 0
         self.hits = 0
         self.misses = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._ledgers.values()))
+        return sum(map(len, self._runs))
 
     def find(self, ledger_id: int, entry_id: int) -> bytes | None:
-        held = self._ledgers.get(ledger_id)
-        entry = None if held is None else held.get(entry_id)
-        if entry is not None:
+        run = self._recent
+        if run is not None and run.ledger_id == ledger_id and (entry := run.find(entry_id)) is not None:
             self.hits += 1
-        return entry
+            return entry
+        for run in reversed(self._ledgers.get(ledger_id, ())):
+            if (entry := run.find(entry_id)) is not None:
+                self._recent = run
+                self.hits += 1
+                return entry
+        return None
 
-    def put(self, ledger_id: int, ids: list[int], entries: list[bytes]) -> None:
+    def put(self, run: EntryRun) -> None:
         """Keep entries that were read together; they leave together."""
-        run = _Run(ledger_id, ids, entries, sum(map(len, entries)))
-        self._ledgers.setdefault(ledger_id, {}).update(zip(ids, entries, strict=True))
+        self._ledgers.setdefault(run.ledger_id, deque()).append(run)
         self._runs.append(run)
         self.bytes_held += run.bytes_held
         while self.bytes_held > self._bytes_max:
@@ -55,20 +56,20 @@ class ReadCache:
         if self._ledgers.pop(ledger_id, None) is not None:
             self._runs = deque(run for run in self._runs if run.ledger_id != ledger_id)
             self.bytes_held = sum(run.bytes_held for run in self._runs)
+            self._recent = None
 
     def check(self) -> None:
         assert self.bytes_held == sum(run.bytes_held for run in self._runs) <= self._bytes_max
-        for ledger_id, held in self._ledgers.items():
-            mine = {id(entry) for run in self._runs if run.ledger_id == ledger_id for entry in run.entries}
-            assert held
-            assert all(id(entry) in mine for entry in held.values())
+        assert sum(map(len, self._ledgers.values())) == len(self._runs)
+        for ledger_id, runs in self._ledgers.items():
+            assert list(runs) == [run for run in self._runs if run.ledger_id == ledger_id] != []
+        assert self._recent is None or self._recent in self._runs
 
-    def _forget(self, run: _Run) -> None:
+    def _forget(self, run: EntryRun) -> None:
         self.bytes_held -= run.bytes_held
-        held = self._ledgers[run.ledger_id]
-        for entry_id, entry in zip(run.ids, run.entries, strict=True):
-            # A later run may have brought the same entry again.
-            if held.get(entry_id) is entry:
-                del held[entry_id]
-        if not held:
+        runs = self._ledgers[run.ledger_id]
+        runs.popleft()
+        if not runs:
             del self._ledgers[run.ledger_id]
+        if self._recent is run:
+            self._recent = None

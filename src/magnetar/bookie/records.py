@@ -5,12 +5,16 @@ The functions here are the plain ones; at the end the compiled twins take their 
 Decides.
 """
 
+from struct import Struct
 from typing import Final
 
 from magnetar.bookie import entry_log_format, journal_format
 from magnetar.bookie.journal_format import RecordKind
-from magnetar.bookie.ledger_index import ROW, Place
+from magnetar.bookie.ledger_index import ROW
 from magnetar.wire import compiled
+
+_IDS: Final = Struct(">qq")
+_RECORD_BYTES_MIN: Final = entry_log_format.RECORD_OVERHEAD_BYTES + _IDS.size
 
 LARGE_ENTRY_BYTES: Final = 16 * 1024
 """An entry of this size goes to disk as a buffer of its own: copying it into its record costs more than that."""
@@ -73,25 +77,37 @@ def _note_record(offset: int, location: int, entry: bytes, rows: bytearray, size
     return length
 
 
-def log_entries(seed: int, start: int, data: bytes, ledger_id: int, places: list[Place]) -> list[bytes]:
-    """The entries at these places of one entry log, whose bytes from this offset on are given, up to the first that is
-    not what was written there.
+def log_run(seed: int, start: int, data: bytes, ledger_id: int, first: int) -> tuple[list[int], list[int]]:
+    """Where a ledger's entries begin and end in these bytes of an entry log, which have this offset in it: the first,
+    and those that follow it without a gap, up to a record that is not what was written there.
+
+    Records of others, and older copies, are passed over by their length, unchecked: a wrong one leads to where no
+    record begins.
     """
-    entries = []
-    for place in places:
-        begin = place.offset - start
-        end = begin + place.entry_bytes + entry_log_format.RECORD_OVERHEAD_BYTES
-        entry = entry_log_format.decode_record(seed, place.offset, data[begin:end]) if begin >= 0 else None
-        if entry is None or len(entry) < 16 or entry_log_format.ids_of(entry) != (ledger_id, place.entry_id):
+    begins: list[int] = []
+    ends: list[int] = []
+    at, size, wanted = 0, len(data), (ledger_id, first)
+    while at + _RECORD_BYTES_MIN <= size:
+        magic, own_offset, length = entry_log_format.RECORD_HEADER.unpack_from(data, at)
+        end = at + length + entry_log_format.RECORD_OVERHEAD_BYTES
+        if magic != entry_log_format.ENTRY_MAGIC or own_offset != start + at or length < _IDS.size or end > size:
             break
-        entries.append(entry)
-    return entries
+        if _IDS.unpack_from(data, at + entry_log_format.RECORD_HEADER_BYTES) == wanted:
+            if entry_log_format.decode_record(seed, own_offset, data[at:end]) is None:
+                break
+            begins.append(at + entry_log_format.RECORD_HEADER_BYTES)
+            ends.append(begins[-1] + length)
+            wanted = (ledger_id, wanted[1] + 1)
+        elif not begins:
+            break
+        at = end
+    return begins, ends
 
 
-PLAIN: Final = (journal_records, log_records, log_entries, entries_within)
+PLAIN: Final = (journal_records, log_records, log_run, entries_within)
 
 if (_twins := compiled.load()) is not None:
     journal_records = _twins.journal_records
     log_records = _twins.log_records
-    log_entries = _twins.log_entries
+    log_run = _twins.log_run
     entries_within = _twins.entries_within

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, ReadOptions, WriteBatch
 
+from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES
 from magnetar.bookie.ledger_index import ROW, ROW_KEY_BYTES, LedgerIndex, Move, Place, Span
 from magnetar.bookie.turns import Turns
 from magnetar.config.bookie import BookieSettings
@@ -67,8 +68,8 @@ class RocksLedgerIndex(LedgerIndex):
         found: list[Place] = await self._run(self._places, ledger_id, first_entry_id, count_max)
         return found
 
-    async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> list[Place]:
-        found: list[Place] = await self._run(self._span, ledger_id, entry_id, count_max, bytes_max)
+    async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> Span | None:
+        found: Span | None = await self._run(self._span, ledger_id, entry_id, count_max, bytes_max)
         return found
 
     async def last_entry_id(self, ledger_id: int) -> int | None:
@@ -157,21 +158,35 @@ class RocksLedgerIndex(LedgerIndex):
         rows.seek(_PLACE + _IDS.pack(ledger_id, entry_id))
         return rows, bounds
 
-    def _span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> list[Place]:
-        key = _PLACE + _IDS.pack(ledger_id, entry_id)
+    def _span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> Span | None:
         # By itself: rows that come in a row end the same way when there are no more and when one cannot be read. What
         # is behind this one is a favour to later reads, and only that.
-        value = self._database.get(key)
-        if value is None:
-            return []
-        span = Span(Place(entry_id, *_VALUE.unpack(value)), count_max, bytes_max)
-        bounds = self._bounds(ledger_id)
-        rows = self._database.items(from_key=key, read_opt=bounds)
-        next(rows, None)
-        while some := b"".join(chain.from_iterable(islice(rows, _ROWS_PER_LOOK))):
-            if not span.take_all([*starmap(Place, _PLACE_ROW.iter_unpack(some))]):
+        first = self._place(ledger_id, entry_id)
+        if first is None:
+            return None
+        span = Span(first, bytes_max)
+        # If what follows is alike, and lies in a row, then its last place says so of all.
+        behind = min(count_max, bytes_max // (first.entry_bytes + RECORD_OVERHEAD_BYTES)) - 1
+        while behind > _ROWS_PER_LOOK:
+            last = self._place(ledger_id, entry_id + behind)
+            if last is not None and span.take(last):
                 break
-        return span.places
+            behind //= 2
+        if span.last is first:
+            self._stretch(span, ledger_id, min(count_max - 1, _ROWS_PER_LOOK))
+        return span
+
+    def _stretch(self, span: Span, ledger_id: int, count_max: int) -> None:
+        bounds = self._bounds(ledger_id)
+        rows = self._database.items(from_key=_PLACE + _IDS.pack(ledger_id, span.first.entry_id + 1), read_opt=bounds)
+        some = b"".join(chain.from_iterable(islice(rows, count_max)))
+        for place in starmap(Place, _PLACE_ROW.iter_unpack(some)):
+            if not span.take(place):
+                break
+
+    def _place(self, ledger_id: int, entry_id: int) -> Place | None:
+        value = self._database.get(_PLACE + _IDS.pack(ledger_id, entry_id))
+        return None if value is None else Place(entry_id, *_VALUE.unpack(value))
 
     def _places(self, ledger_id: int, first_entry_id: int, count_max: int) -> list[Place]:
         found: list[Place] = []

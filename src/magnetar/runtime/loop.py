@@ -21,6 +21,7 @@ from magnetar.config.runtime import RuntimeSettings
 from magnetar.errors import BadSetting, CannotStart
 from magnetar.runtime.collector import Collector
 from magnetar.runtime.metrics import Metrics
+from magnetar.runtime.short_turns import ask_for_short_turns
 
 EXIT_STOPPED: Final = 0
 EXIT_FAILED: Final = 1
@@ -141,6 +142,7 @@ def run(
     async def supervised() -> int:
         return await Process(settings, metrics or Metrics(settings.metric_series_max))._run(main)
 
+    ask_for_short_turns()
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
             return runner.run(supervised())

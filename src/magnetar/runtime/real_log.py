@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from magnetar.runtime.disk import Buffer, GroupLimits, LogStats, SyncedLog
 from magnetar.runtime.log_file import LogFile
+from magnetar.runtime.short_turns import ask_for_short_turns
 
 
 class End:
@@ -151,6 +152,7 @@ class ThreadedLog(SyncedLog):
     # --- on the writer's thread -------------------------------------------------------------
 
     def _run(self, file: LogFile) -> None:
+        ask_for_short_turns()
         with contextlib.suppress(_LoopGone):
             self._write_and_report(file)
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.bookie import records
-from magnetar.bookie.ledger_index import ROW, Place
 from magnetar.wire import compiled, frame, hot, runs
 from magnetar.wire.message import join
 
@@ -241,20 +240,28 @@ def test_compiled_checks_of_entries_are_the_plain_ones(
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**31), st.lists(BODIES, min_size=1, max_size=5), st.data())
-def test_compiled_entries_of_a_log_are_the_plain_ones(
+def test_compiled_runs_of_a_log_are_the_plain_ones(
     twins: ModuleType, seed: int, start: int, bodies: list[bytes], data: st.DataObject
 ) -> None:
-    ledger_id, log_id = 7, 5
+    ledger_id = 7
     packed, _ = runs.PLAIN[2](ledger_id, 3, 2, 0, [(b"", body) for body in bodies])
-    stored, rows = records.PLAIN[1](seed, start, log_id << 32, packed, {})
-    places = [Place(*ROW.unpack_from(rows, at)[1:]) for at in range(0, len(rows), ROW.size)]
-    arguments = (seed, start, stored, ledger_id, places)
-    assert twins.log_entries(*arguments) == records.PLAIN[2](*arguments) == packed
+    strange, _ = runs.PLAIN[2](ledger_id + 1, 4, 3, 0, [(b"", b"of another ledger")])
+    beyond, _ = runs.PLAIN[2](ledger_id, 20, 19, 0, [(b"", b"behind a gap")])
+    # An older copy of the first, and something of another ledger, lie between the first and the rest.
+    laid = [packed[0], *strange, packed[0], *packed[1:], *beyond]
+    stored, _ = records.PLAIN[1](seed, start, 5 << 32, laid, {})
+
+    def cut(arguments: tuple[int, int, bytes, int, int]) -> list[bytes]:
+        begins, ends = records.PLAIN[2](*arguments)
+        assert twins.log_run(*arguments) == (begins, ends)
+        return [arguments[2][begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+    assert cut((seed, start, stored, ledger_id, 3)) == packed
     for harmed in (damaged(stored, data), stored[: data.draw(st.integers(0, len(stored)))], b"\x00" + stored):
-        arguments = (seed, start, harmed, ledger_id, places)
-        assert twins.log_entries(*arguments) == records.PLAIN[2](*arguments)
-    for wrong in ((seed, start + 1, stored, ledger_id, places), (seed, start, stored, ledger_id + 1, places)):
-        assert twins.log_entries(*wrong) == records.PLAIN[2](*wrong) == []
+        found = cut((seed, start, harmed, ledger_id, 3))
+        assert found == packed[: len(found)]
+    for wrong in ((start + 1, stored, ledger_id, 3), (start, stored, ledger_id + 1, 3), (start, stored, ledger_id, 4)):
+        assert cut((seed, *wrong)) == []
 
 
 def damaged(stored: bytes, data: st.DataObject) -> bytes:
@@ -274,7 +281,7 @@ def test_compiled_loops_refuse_what_is_no_bytes(twins: ModuleType) -> None:
         lambda: twins.frame_messages(1, -1, -1, True, [(1, 2)], 9),
         lambda: twins.read_ack(memoryview(b"\x08\x0a\x52")),
         lambda: twins.count_intact(1, 0, [memoryview(b"entry")]),
-        lambda: twins.log_entries(0, 0, bytearray(b"record"), 1, []),
+        lambda: twins.log_run(0, 0, bytearray(b"record"), 1, 0),
     ]
     for call in wrong:
         with pytest.raises(TypeError):

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consecutive entries of one ledger as an entry log has them: one buffer, of which an entry is cut when it is wanted.
+
+Owns the buffer and where each entry lies in it. Cutting all of them at once would keep the loop for as long as a sync
+takes, and most of what is read ahead is wanted a little at a time. Decides.
+"""
+
+from collections.abc import Sequence
+
+
+class EntryRun:
+    __slots__ = ("_begins", "_data", "_ends", "first", "ledger_id")
+
+    def __init__(self, ledger_id: int, first: int, data: bytes, begins: Sequence[int], ends: Sequence[int]) -> None:
+        self.ledger_id = ledger_id
+        self.first = first
+        self._data = data
+        self._begins = begins
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    @property
+    def bytes_held(self) -> int:
+        """What it keeps in memory, the records' own bytes included."""
+        return len(self._data)
+
+    @property
+    def entry_bytes(self) -> int:
+        return sum(self._ends) - sum(self._begins)
+
+    def find(self, entry_id: int) -> bytes | None:
+        at = entry_id - self.first
+        return self._data[self._begins[at] : self._ends[at]] if 0 <= at < len(self._begins) else None
+
+    def front(self, count_max: int, bytes_max: int) -> list[bytes]:
+        """Its first entry, whatever its size, and those behind it that fit."""
+        found: list[bytes] = []
+        for begin, end in zip(self._begins, self._ends, strict=True):
+            bytes_max -= end - begin
+            if found and (bytes_max < 0 or len(found) >= count_max):
+                break
+            found.append(self._data[begin:end])
+        return found
