@@ -163,7 +163,7 @@ spark-lines: $(VENV)/.spark-lines ## With two lines of Spark, in a session and t
 	@PYTHONPATH=$(CURDIR)/$(VENV)/connect $(PYTEST) $(SPARK_LINES)
 	@PYTHONPATH=$(CURDIR)/$(VENV)/spark-older:$(CURDIR)/$(VENV)/connect $(PYTEST) $(SPARK_LINES)
 
-spark-faults: $(VENV)/.spark ## Drivers and executors killed or stopped at every place of a micro-batch; an hour.
+spark-faults: $(VENV)/.spark ## Drivers and executors killed or stopped at every place of a micro-batch; a quarter of an hour.
 	@MAGNETAR_SPARK_FAULTS=all $(PYTEST) --run-name spark-faults tests/spark/test_driver_kills.py tests/spark/test_cluster.py tests/spark/test_process_kills.py tests/spark/test_sink_faults.py tests/spark/test_sink_crashes.py tests/spark/test_sql_commands.py
 
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.

@@ -4,8 +4,8 @@
 A bookie of its own, restarted after it was filled, so that nothing of the filling is left to be written; its journal is
 in a file that was written before, as it is in every bookie that has run for a minute. Then turns, each of adds alone
 and of adds beside every kind of reader, one after another: a disk has its moods, and none of them may decide. Told are
-the median of the turns, the smallest and the largest, and what each reader got. A reader's process stands for another
-machine, so it has what the bookie leaves of the cores.
+the median of the turns, the smallest and the largest, and what each reader got; and how often the machine itself let
+nobody run, before and after: an add takes less time than most of its pauses.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.bookie_adds import ANSWER_BYTES, ENTRY_BYTES, measure
 from benchmarks.figures import percentile
+from benchmarks.pauses import Pauses, machine_pauses
 from benchmarks.results import Measurement, report
 from magnetar.config.bookie import BookieSettings
 from magnetar.wire.bookkeeper import v2
@@ -201,6 +202,7 @@ def main() -> None:
         Reader("from entry logs that the kernel forgot", given.entries, cold=True),
         Reader(f"from entry logs in batches of {BATCH}", given.entries, window=2, batch=BATCH),
     ]
+    pauses = [machine_pauses()]
     with tempfile.TemporaryDirectory() as name, Cluster(Path(name), bookies=1, broker=False) as cluster:
         bookie = cluster.bookies[0]
         said = filled(bookie, given.entries)
@@ -210,7 +212,13 @@ def main() -> None:
             for reader, turns in found.items():
                 ledger_id += 1
                 turns.append(turn(bookie, said, reader, ledger_id, given.probes))
-    report("bookie isolation", [*rows(found)])
+    pauses.append(machine_pauses())
+    report("bookie isolation", [*(pause_row(each) for each in pauses), *rows(found)])
+
+
+def pause_row(pauses: Pauses) -> Measurement:
+    times = f"{pauses.per_second:.0f}/s, up to {pauses.longest_ms:.1f} ms"
+    return Measurement("the machine's own pauses of more than 0.5 ms", times)
 
 
 def rows(found: dict[Reader | None, list[Turn]]) -> Iterator[Measurement]:
