@@ -28,6 +28,10 @@ class LedgerSpan:
         # Wall-clock time of closing; 0 while it is open.
         self.closed_ms = closed_ms
 
+    def end_as(self, recorded: "LedgerSpan") -> None:
+        """Take over the end that is on record, its time too: the next record must not tell another."""
+        self.entries, self.size_bytes, self.closed_ms = recorded.entries, recorded.size_bytes, recorded.closed_ms
+
 
 class LedgerList:
     __slots__ = ("_ids", "_spans", "trimmed_entries")

@@ -133,7 +133,9 @@ class Succession:
                     f"{listed.span.entries - 1} was confirmed"
                 )
             following = await self._insist(self._create)
-            await self._insist(lambda: self._list_recovered(listed, last_entry, length, following, unlisted))
+            ended = LedgerSpan(listed.span.ledger_id)
+            self._close_span(ended, last_entry, length)
+            await self._insist(lambda: self._list_recovered(ended, following, unlisted))
         except MagnetarError as error:
             self._give_up(error)
             return
@@ -142,7 +144,7 @@ class Succession:
         if unlisted is not None:
             appender.abandon(unlisted)
         appender.on_recovered(listed, last_entry)
-        self._close_span(listed.span, last_entry, length)
+        listed.span.end_as(ended)
         self._log.ledgers.append(following.span)
         appender.adopt(following)
         self._log.on_ledger_ended()
@@ -206,13 +208,9 @@ class Succession:
             await self._record.write(_listed(self._record.present.with_list(spans)))
             self._log.ledgers.append(following.span)
 
-    async def _list_recovered(
-        self, listed: OpenLedger, last_entry: int, length: int, following: OpenLedger, unlisted: OpenLedger | None
-    ) -> None:
-        ended = LedgerSpan(listed.span.ledger_id)
-        self._close_span(ended, last_entry, length)
+    async def _list_recovered(self, ended: LedgerSpan, following: OpenLedger, unlisted: OpenLedger | None) -> None:
         async with self._record.turn:
-            spans = [ended if span is listed.span else span for span in self._log.ledgers]
+            spans = [ended if span.ledger_id == ended.ledger_id else span for span in self._log.ledgers]
             deleting = list(self._record.present.deleting)
             if unlisted is not None:
                 deleting.append(unlisted.span.ledger_id)
