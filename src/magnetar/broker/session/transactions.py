@@ -192,6 +192,9 @@ def refuse_send(session: Session, producer_id: int, sequence_id: int, size: int,
 
 def _comes_again(opened: OpenProducer, error: MagnetarError) -> bool:
     """Whether clients send again what was refused for this reason, and it matters that it comes first."""
+    if opened.producer.is_replicator:
+        # It has nobody to tell: whatever the reason is, it begins again with the message that was refused.
+        return True
     if isinstance(error, ChecksumMismatch):
         return isinstance(opened.topic, Topic) and opened.topic.is_deduplicated
     return error.retryable
