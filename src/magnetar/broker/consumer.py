@@ -10,13 +10,15 @@ Decides.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from magnetar.broker.entry_facts import EntryFacts
 from magnetar.ids import Position
 from magnetar.managed_ledger.entry import Entry
 
 EPOCH_NONE = -1
+# What clients that read statistics can count.
+PERMITS_MAX: Final = 2**31 - 1
 
 
 class Delivery(NamedTuple):
@@ -138,7 +140,7 @@ class Consumer:
         self.pending: dict[Position, int] = {}
 
     def on_flow(self, permits: int) -> None:
-        self.permits += permits
+        self.permits = min(self.permits + permits, PERMITS_MAX)
 
     def room(self) -> int:
         """Messages that may be sent to this consumer now."""

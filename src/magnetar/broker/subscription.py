@@ -26,7 +26,7 @@ from magnetar.broker.dispatch.unsaved_acks import UnsavedAcks
 from magnetar.broker.entry_lookups import EntryLookups
 from magnetar.broker.stored_message import publish_time_ms
 from magnetar.broker.transactions.pending_ack_log import PendingAckLog
-from magnetar.errors import ConsumerBusy, MagnetarError, NotSupported, ServiceNotReady
+from magnetar.errors import BadPosition, ConsumerBusy, MagnetarError, NotSupported, ServiceNotReady
 from magnetar.ids import EARLIEST, LATEST, Position
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
@@ -186,8 +186,11 @@ class Subscription:
         return True
 
     def ack_cumulative(self, consumer: Consumer, position: Position, ack_set: Sequence[int]) -> None:
+        """Everything up to an entry of this topic; BadPosition for any other place, and nothing changes."""
         if self.dispatcher is None or not self.dispatcher.is_ordered:
             raise NotSupported("Cumulative acknowledgement is for Exclusive and Failover subscriptions only")
+        if position > self.cursor.mark_delete and not self._managed_ledger.ledgers.has_place(position):
+            raise BadPosition(f"Position {position} is no entry of topic {self._topic}; nothing is acknowledged")
         if any(ack_set) and not self._parts.settings.batch_index_acks:
             # Without bits of batches the entry counts when all of it is acknowledged: up to the one before it.
             position, ack_set = self._managed_ledger.ledgers.previous_position(position), ()

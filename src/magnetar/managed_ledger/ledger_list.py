@@ -172,6 +172,11 @@ class LedgerList:
         span = self._spans.get(position.ledger_id)
         return span is not None and 0 <= position.entry_id < span.entries
 
+    def has_place(self, position: Position) -> bool:
+        """Whether there is an entry, or the place before a ledger's first, at a position."""
+        span = self._spans.get(position.ledger_id)
+        return span is not None and -1 <= position.entry_id < span.entries
+
     def entry_at_or_after(self, position: Position) -> Position | None:
         """The first entry from a position on; None when that is still to come."""
         ledger_id, entry_id = position

@@ -8,6 +8,7 @@ Carries.
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from typing import Final
 
 from magnetar.broker.compaction.view import CompactedView
 from magnetar.broker.consumer import EPOCH_NONE, Consumer
@@ -35,6 +36,9 @@ from magnetar.names import TopicName, check_subscription
 from magnetar.wire.hot import MessageEncoder, decode_ack
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from magnetar.wire.reader_words import shows_markers
+
+# Twice what a consumer may hold unacknowledged unless told otherwise. More would keep the loop from everybody else.
+IDS_PER_COMMAND_MAX: Final = 100_000
 
 
 def position_of(message_id: pb.MessageIdData) -> Position:
@@ -170,6 +174,8 @@ def on_flow(session: Session, flow: pb.CommandFlow) -> None:
 
 def on_ack(session: Session, ack: pb.CommandAck) -> None:
     opened = _opened(session, ack.consumer_id)
+    if len(ack.message_id) > IDS_PER_COMMAND_MAX:
+        raise NotSupported(f"An ACK of {len(ack.message_id)} messages; at most {IDS_PER_COMMAND_MAX} go into one")
     if ack.HasField("txnid_most_bits") and ack.HasField("txnid_least_bits"):
         session.start(ack_in_transaction(session, opened, ack), "ACK in a transaction")
         return
@@ -185,7 +191,7 @@ def on_plain_ack(session: Session, command: bytes) -> bool:
         return False
     consumer_id, request_id, positions = fields
     opened = session.consumers.get(consumer_id)
-    if opened is None or not isinstance(opened.subscription, Subscription):
+    if opened is None or not isinstance(opened.subscription, Subscription) or len(positions) > IDS_PER_COMMAND_MAX:
         return False
     apply = partial(opened.subscription.ack_run, opened.consumer, positions)
     if not _counted(opened, session.broker.clock.now_ms(), apply):
@@ -233,6 +239,9 @@ def _apply_ack(opened: OpenConsumer, ack: pb.CommandAck) -> bool:
 
 
 def on_redeliver(session: Session, request: pb.CommandRedeliverUnacknowledgedMessages) -> None:
+    if len(request.message_ids) > IDS_PER_COMMAND_MAX:
+        # There is no answer to say so; whoever comes back gets all of them again.
+        raise BadCommand(f"{len(request.message_ids)} messages to redeliver; at most {IDS_PER_COMMAND_MAX} go into one")
     opened = session.consumers.get(request.consumer_id)
     if opened is not None:
         positions = [position_of(message_id) for message_id in request.message_ids]

@@ -199,9 +199,10 @@ class PendingAckLog:
         self.ended.check(txn_id)
         if txn_id in self._ending:
             raise ServiceNotReady(f"Transaction {txn_id} is being ended")
+        ledgers = self._managed_ledger.ledgers
         for position in positions:
-            if position > self._managed_ledger.last_confirmed:
-                raise BadPosition(f"Message {position.ledger_id}:{position.entry_id} does not exist yet")
+            if position > self._cursor.mark_delete and not ledgers.has_place(position):
+                raise BadPosition(f"Message {position.ledger_id}:{position.entry_id} is not in this topic, or not yet")
 
     def _replay(self, data: bytes) -> None:
         try:
