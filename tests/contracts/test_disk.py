@@ -497,3 +497,20 @@ def test_closing_the_disk_closes_its_logs(on_disk: RunOnDisk) -> None:
         assert told.positions == [4]
 
     on_disk(scenario)
+
+
+def test_a_machines_life_has_one_name(on_disk: RunOnDisk) -> None:
+    async def scenario(disk: Disk) -> None:
+        name = await disk.machine_life()
+        assert name
+        assert name.isascii()
+        assert len(name) <= 64
+        if isinstance(disk, SimulatedDisk):
+            disk.kernel.kill()
+            assert await disk.machine_life() == name, "what a process wrote outlives it"
+            disk.kernel.lose_power()
+            assert await disk.machine_life() != name
+        else:
+            assert await disk.machine_life() == name
+
+    on_disk(scenario)

@@ -25,6 +25,7 @@ from magnetar.bookie.ledger_state import LedgerState, decode_state
 from magnetar.bookie.ledger_table import LedgerTable
 from magnetar.bookie.losses import doubt_everything, rebuild_index, settle
 from magnetar.bookie.reserve import Reserve
+from magnetar.bookie.unsynced_lives import UnsyncedLives
 from magnetar.bookie.write_cache import WriteCaches
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import Damaged
@@ -67,6 +68,8 @@ class Opening:
         self.damage: list[str] = []
         self._marks: list[LastMark | None] = []
         self.questions = questions
+        journals = [current(path) for path in settings.journal_directories]
+        self.unsynced = UnsyncedLives(disk, journals, syncs=settings.journal_sync)
 
     @classmethod
     async def open(
@@ -89,10 +92,12 @@ class Opening:
             ]
             await opening._check_indexes()
             await opening._check_boots(cookies)
+            await opening._check_unsynced()
             await opening._replay_journals()
             await opening._make_safe()
             # Last: until the doubt is durable, a disk that was rolled back must be found out again.
             await opening.checkpoints.count_boots(opening.boots)
+            await opening.unsynced.begin()
         except BaseException:
             await opening.abandon()
             raise
@@ -156,6 +161,15 @@ class Opening:
         self.boots = max(known, cookies.boots if cookies is not None else 0) + 1
         if cookies is not None and known < cookies.boots and not self.damage:
             self.damage.append(f"the disks know of {known} starts and the metadata of {cookies.boots}: rolled back")
+
+    async def _check_unsynced(self) -> None:
+        losses = await self.unsynced.losses()
+        if self.questions is not None and self.questions.complete is not None:
+            self.damage += losses
+            return
+        # Who stands alone would doubt for ever: nobody has another copy, and this is what was asked for.
+        for sentence in losses:
+            _log.error("%s, and no other bookie has it", sentence)
 
     async def _replay_journals(self) -> None:
         for path, mark in zip(self.settings.journal_directories, self._marks, strict=True):

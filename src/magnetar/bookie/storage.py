@@ -63,6 +63,7 @@ class BookieStorage:
         self._caches = opening.caches
         self._checkpoints = opening.checkpoints
         self._locks = opening.locks
+        self._unsynced = opening.unsynced
         # One sentence for each loss that was found at the start.
         self.damage = tuple(opening.damage)
         # How often this bookie has started; the role keeps it in the metadata too, before it serves.
@@ -448,6 +449,8 @@ class BookieStorage:
             await journal.close()
         for directory in self._directories:
             await directory.close(finish=self._failure is None)
+        if self._failure is None and not self._cycle.has_news():
+            await self._unsynced.end()
         for lock in self._locks:
             await lock.release()
 

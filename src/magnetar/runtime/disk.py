@@ -184,5 +184,12 @@ class Disk(ABC):
         """Hold a lock file for this process's life; DataDirectoryInUse when another process holds it."""
 
     @abstractmethod
+    async def machine_life(self) -> str:
+        """The name of the machine's present life: while it is the same, what was written is there, synced or not.
+
+        Empty where lives have no names.
+        """
+
+    @abstractmethod
     async def close(self) -> None:
         """Close the logs and files that are still open, and end every thread."""

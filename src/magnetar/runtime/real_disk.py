@@ -129,6 +129,9 @@ class RealDisk(Disk):
             locking.add_done_callback(_close_unwanted)
             raise
 
+    async def machine_life(self) -> str:
+        return await self._calls.run(_machine_life)
+
     async def close(self) -> None:
         for log in list(self._logs):
             await log.close()
@@ -172,6 +175,15 @@ def _read_file(path: str, bytes_max: int) -> bytes:
     if len(data) > bytes_max:
         raise OSError(errno.EFBIG, f"larger than {bytes_max} bytes", path)
     return data
+
+
+def _machine_life() -> str:
+    """As Linux names it, anew at every boot; a container has its host's."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read(64).strip()
+    except OSError:
+        return ""
 
 
 def _replace_file(path: str, data: Buffer) -> None:

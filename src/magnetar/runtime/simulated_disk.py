@@ -176,6 +176,9 @@ class SimulatedDisk(Disk):
         self.kernel.locks[path] = self.kernel.generation
         return SimulatedLock(path, self.kernel)
 
+    async def machine_life(self) -> str:
+        return str(self.kernel.machine_life)
+
     async def close(self) -> None:
         logs, self._logs = self._logs, []
         for log in logs:

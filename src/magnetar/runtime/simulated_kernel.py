@@ -38,6 +38,8 @@ class SimulatedKernel:
         self.names = Names()
         # Rises when the process that uses the disk dies: what it had open is dead from then on.
         self.generation = 0
+        # Rises when the machine does.
+        self.machine_life = 0
         self.calls = 0
         self.injected: Counter[str] = Counter()
         self.locks: dict[str, int] = {}
@@ -126,6 +128,7 @@ class SimulatedKernel:
     def lose_power(self) -> None:
         """The machine is gone: names and bytes that no sync covered may be, in any legal part."""
         self.kill()
+        self.machine_life += 1
         names_lost = self.names.lose_power(self.random)
         if names_lost:
             self.injected["name-lost"] += names_lost
