@@ -7,17 +7,20 @@ Carries.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Final
 
 from magnetar.broker.policies.values import SchemaCompatibility
 from magnetar.broker.schemas.compatibility import check_compatible, check_definition, is_same, is_transitive
-from magnetar.broker.schemas.schema import Schema, StoredSchema
+from magnetar.broker.schemas.schema import Schema, SchemaType, StoredSchema
 from magnetar.broker.schemas.schema_counts import NamespaceCounts, SchemaCounts
 from magnetar.broker.schemas.storage import SchemaStorage, VersionPlace, deletion
 from magnetar.errors import BadVersion, IncompatibleSchema, PersistenceFailed, ServiceNotReady
 from magnetar.names import TopicName
 from magnetar.runtime.clock import WallClock
+
+_log = logging.getLogger(__name__)
 
 _WRITE_ATTEMPTS: Final = 10
 # For consumers, upstream judges these by reading alone: the consumer must read what the newest version writes.
@@ -140,8 +143,8 @@ class SchemaRegistry:
             locator = await self._storage.locator(name)
             if not locator.live:
                 return None
-            last = await self._storage.read(name, locator.live[-1])
-            stored = deletion(locator.next_version, self._clock.now_ms(), user, last.schema)
+            last = await self._type_of(name, locator.live[-1])
+            stored = deletion(locator.next_version, self._clock.now_ms(), user, last)
             try:
                 await self._storage.append(name, locator, stored)
             except BadVersion:
@@ -160,6 +163,14 @@ class SchemaRegistry:
                 f"A schema definition of {len(schema.definition)} bytes is larger than the limit {self._bytes_max}"
             )
 
+    async def _type_of(self, name: str, place: VersionPlace) -> SchemaType:
+        """The type of a version that is about to be deleted; none where its definition is lost."""
+        try:
+            return (await self._storage.read(name, place)).schema.type
+        except PersistenceFailed as error:
+            _log.warning("deleting the schema of %s unseen: %s", name, error)
+            return SchemaType.NONE
+
     async def _find(self, name: str, live: Sequence[VersionPlace], schema: Schema) -> StoredSchema | None:
         wanted = schema.hash
         for place in reversed(live):
@@ -176,7 +187,9 @@ class SchemaRegistry:
     async def _check(
         self, topic: TopicName, live: Sequence[VersionPlace], schema: Schema, strategy: SchemaCompatibility
     ) -> None:
-        compared = live if is_transitive(strategy) else live[-1:]
+        # Where nothing is compared nothing need be readable: so a topic whose schema is lost gets another.
+        asked = () if strategy is SchemaCompatibility.ALWAYS_COMPATIBLE else live
+        compared = asked if is_transitive(strategy) else asked[-1:]
         existing = [(await self._storage.read(topic.schema_name, place)).schema for place in compared]
         counts = self._counts(topic)
         try:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from magnetar.broker.schemas.schema import Schema, StoredSchema, decode_stored, encode_stored
-from magnetar.errors import BadVersion, DamagedRecord, MagnetarError, NoRecord, PersistenceFailed
+from magnetar.broker.schemas.schema import Schema, SchemaType, StoredSchema, decode_stored, encode_stored
+from magnetar.errors import BadVersion, DamagedRecord, MagnetarError, NoRecord, NoSuchLedger, PersistenceFailed
 from magnetar.managed_ledger.side_ledgers import SideLedgers
 from magnetar.metadata.cache import RecordCache
 from magnetar.metadata.store import MetadataStore
@@ -81,9 +81,10 @@ class SchemaStorage:
         try:
             stored = decode_stored(place.version, await self._ledgers.read(place.ledger_id, place.entry_id))
         except MagnetarError as error:
+            way_out = ". Delete the topic's schema to begin another" if isinstance(error, NoSuchLedger) else ""
             raise PersistenceFailed(
                 f"Version {place.version} of the schema of {name} cannot be read"
-                f" from entry {place.ledger_id}:{place.entry_id}: {error}"
+                f" from entry {place.ledger_id}:{place.entry_id}: {error}{way_out}"
             ) from error
         self._cached[place] = stored
         if len(self._cached) > self._cached_max:
@@ -186,6 +187,6 @@ def _decode(value: bytes) -> SchemaLocator:
         raise DamagedRecord(f"the record is no schema locator: {error}") from error
 
 
-def deletion(version: int, stored_ms: int, user: str, last: Schema) -> StoredSchema:
-    """The version that says: what came before is deleted."""
-    return StoredSchema(version, Schema(last.type), stored_ms, user, True)
+def deletion(version: int, stored_ms: int, user: str, last: SchemaType) -> StoredSchema:
+    """The version that says: what came before, of this type, is deleted."""
+    return StoredSchema(version, Schema(last), stored_ms, user, True)

@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -170,6 +171,70 @@ def test_a_definition_that_is_lost_fails_only_the_calls_that_need_it() -> None:
         again.close()
 
     with_registry(body)
+
+
+@pytest.mark.feature("F-SCH-08", "F-SCH-11")
+@pytest.mark.parametrize("way_out", ["always compatible", "deleted"])
+def test_a_topic_whose_last_schema_is_lost_says_so_and_gets_another_without_counting_anew(way_out: str) -> None:
+    """F105: the ledger of its only version is gone."""
+
+    async def body(registry: SchemaRegistry, owner: Owner, world: World) -> None:
+        await registry.put(TOPIC, A, By.FULL)
+        await owner.logs.side_ledgers.delete((await registry.places(TOPIC))[0].ledger_id)
+        again = registry_of(owner, world)
+        assert await again.has_schema(TOPIC), "a lost schema is not taken for none"
+        for refused in (
+            again.latest(TOPIC),
+            again.put(TOPIC, A, By.FULL),
+            again.put(TOPIC, A_B1, By.FULL),
+            again.check_consumer(TOPIC, A_B1, By.FULL),
+        ):
+            with pytest.raises(PersistenceFailed, match=r"Version 0 of the schema of .* Delete the topic's schema"):
+                await refused
+        if way_out == "deleted":
+            assert await again.delete(TOPIC) == 1
+            assert not await again.has_schema(TOPIC)
+            assert await again.put(TOPIC, A, By.FULL) == 2
+        else:
+            assert await again.put(TOPIC, A_B1, By.ALWAYS_COMPATIBLE) == 1
+            assert await again.put(TOPIC, A_B1, By.FULL) == 1
+            with pytest.raises(IncompatibleSchema):
+                await again.put(TOPIC, Schema(SchemaType.STRING), By.FULL)
+        latest = await again.latest(TOPIC)
+        assert latest is not None
+        assert latest.schema == (A if way_out == "deleted" else A_B1)
+        with pytest.raises(PersistenceFailed, match="Version 0"):
+            await again.version(TOPIC, 0)
+        again.close()
+
+    with_registry(body)
+
+
+@pytest.mark.feature("F-SCH-08")
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_schema_that_has_lost_a_bookie_is_read_from_the_other_and_a_new_version_goes_elsewhere(which: int) -> None:
+    """F105: two copies, both of which must be acknowledged."""
+
+    async def run() -> None:
+        world = World(bookies=3, ensemble_size=2, write_quorum=2, ack_quorum=2)
+        owner = world.owner()
+        registry = registry_of(owner, world)
+        await registry.put(TOPIC, A, By.FULL)
+        copies = [bookie for bookie in world.cluster.bookies.values() if bookie.adds]
+        assert len(copies) == 2
+        copies[which].is_up = False
+        world.cluster.settings = replace(world.cluster.settings, read_timeout_ms=20, recovery_read_timeout_ms=20)
+        await owner.close()
+        registry.close()
+        heir = world.owner()
+        again = registry_of(heir, world)
+        assert await again.put(TOPIC, A, By.FULL) == 0
+        assert await again.put(TOPIC, A_B1, By.FULL) == 1
+        assert [stored.schema for stored in await again.versions(TOPIC)] == [A, A_B1]
+        again.close()
+        await heir.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.feature("F-SCH-08")
