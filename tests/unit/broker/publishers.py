@@ -21,6 +21,7 @@ from magnetar.runtime.tasks import Tasks
 from magnetar.wire import message
 from magnetar.wire.broker_entry import message_start
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
+from tests.unit.ledger.faulty_store import FaultyStore
 from tests.unit.managed_ledger.owners import Owner, World
 
 NAME = TopicName.parse("persistent://public/default/topic")
@@ -138,6 +139,12 @@ class Brokers:
             namespaces, self._owner.logs, self.settings, self.world.clock, self._tasks, self._owner.store
         )
         return self.topics
+
+    @property
+    def store(self) -> FaultyStore:
+        """The metadata session of the broker that is there now."""
+        assert self._owner is not None
+        return self._owner.store
 
     async def topic(self, name: TopicName = NAME) -> Topic:
         return await self.topics.load(name, create=True)
