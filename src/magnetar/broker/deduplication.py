@@ -5,6 +5,10 @@ Owns, per producer name, the highest sequence id that was appended and the highe
 as stored only on the word of the second: what was appended and fails is sent again and must then be taken. All chunks
 of a message share its sequence id, which counts when the last of them is persisted. Never stores anything itself.
 
+What a replicator brings has the names of producers who never come here. While such a replicator is away no name is
+forgotten for its age: what was stored without its receipt comes again, however late. It is kept with the snapshot as a
+name without a sequence id.
+
 Rules, for a message or batch with the ids lowest..highest: at or below what is persisted, it is a duplicate; at or
 below what was appended, its outcome is pending; above, it is new; anything between is refused, because a part of it
 would be stored twice or lost.
@@ -18,6 +22,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
+from magnetar.broker.producer import REPLICATOR_PREFIX
 from magnetar.errors import BadSequence
 
 NO_SEQUENCE: Final = -1
@@ -73,13 +78,15 @@ def signed(sequence_id: int) -> int:
 
 
 class Deduplication:
-    __slots__ = ("_inactive", "_known", "_names_max", "_skipped", "_waiting")
+    __slots__ = ("_inactive", "_known", "_names_max", "_replicators", "_skipped", "_waiting")
 
     def __init__(self, names_max: int, *, appends_before: int = 0) -> None:
         self._names_max = names_max
         self._known: dict[str, _Known] = {}
         # Names without a connected producer, by when they were last seen, oldest first.
         self._inactive: dict[str, int] = {}
+        # Those who have brought messages of other clusters, and whether they are connected.
+        self._replicators: dict[str, bool] = {}
         # Per append that is not persisted: whose it is, and the sequence id that it will prove (None: nothing).
         self._waiting: deque[tuple[_Known | None, int | None]] = deque()
         # Appends from before we were there; their outcome comes first and says nothing.
@@ -142,7 +149,10 @@ class Deduplication:
     def restore(self, snapshot: Mapping[str, int], now_ms: int) -> None:
         for name, sequence_id in snapshot.items():
             self._known[name] = _Known(name, sequence_id)
-            self._inactive[name] = now_ms
+            if name.startswith(REPLICATOR_PREFIX):
+                self._replicators[name] = False
+            else:
+                self._inactive[name] = now_ms
 
     def replay(self, identity: Identity, now_ms: int) -> None:
         """An entry that is stored behind the snapshot."""
@@ -153,20 +163,45 @@ class Deduplication:
         self._inactive.setdefault(name, now_ms)
 
     def snapshot(self) -> dict[str, int]:
-        return {name: known.persisted for name, known in self._known.items() if known.persisted > NO_SEQUENCE}
+        return {
+            name: known.persisted
+            for name, known in self._known.items()
+            if known.persisted > NO_SEQUENCE or name in self._replicators
+        }
 
     # --- who is there -----------------------------------------------------------------------------
 
-    def on_producer_added(self, name: str) -> None:
+    def on_producer_added(self, name: str, now_ms: int) -> None:
+        if name in self._replicators:
+            self._replicators[name] = True
+            # It begins with what has no receipt: until that came again, nobody's age counts.
+            self._inactive = dict.fromkeys(self._inactive, now_ms)
         self._inactive.pop(name, None)
 
+    def on_brought(self, name: str, replicator: str, now_ms: int) -> None:
+        """A message of this producer came by a replicator that is connected."""
+        if replicator not in self._replicators:
+            self.on_replicator(replicator)
+        self._replicators[replicator] = True
+        self.on_producer_removed(name, now_ms)
+
+    def on_replicator(self, name: str) -> None:
+        """One of its messages lies here; it is away until it is added."""
+        if name not in self._replicators:
+            self._replicators[name] = False
+            self._known.setdefault(name, _Known(name))
+
     def on_producer_removed(self, name: str, now_ms: int) -> None:
-        if name in self._known:
+        if name in self._replicators:
+            self._replicators[name] = False
+        elif name in self._known:
             self._inactive.pop(name, None)
             self._inactive[name] = now_ms
 
     def forget_inactive(self, before_ms: int) -> int:
-        """Forget producers that were last seen before a time; returns how many."""
+        """Forget producers that were last seen before a time, unless a replicator is away; returns how many."""
+        if not all(self._replicators.values()):
+            return 0
         gone = [
             name for name, seen_ms in self._inactive.items() if seen_ms < before_ms and not self._known[name].pending
         ]

@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from magnetar.broker.deduplication import Chunk, Deduplication, Identity, signed
-from magnetar.broker.producer import Producer
+from magnetar.broker.producer import Producer, replicator_name
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import BadFrame
 from magnetar.ids import Position
@@ -148,4 +148,6 @@ class DeduplicationCursor:
             return
         if metadata.HasField("marker_type"):
             return
+        if metadata.replicated_from:
+            self.tracker.on_replicator(replicator_name(metadata.replicated_from, self._settings.cluster_name))
         self.tracker.replay(identity_of(metadata), self._clock.now_ms())

@@ -14,6 +14,11 @@ from magnetar.errors import MagnetarError
 REPLICATOR_PREFIX: Final = "pulsar.repl."
 
 
+def replicator_name(source: str, target: str) -> str:
+    """As Apache Pulsar names them: a cluster knows by it what came from where."""
+    return f"{REPLICATOR_PREFIX}{source}-->{target}"
+
+
 class AccessMode(Enum):
     """How a producer shares its topic with others."""
 

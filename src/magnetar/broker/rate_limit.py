@@ -51,6 +51,10 @@ class TokenBucket:
         tokens = self.available(now_s)
         return 0.0 if tokens > 0 else (1 - tokens) / self._per_s
 
+    def until_one_s(self, now_s: float) -> float:
+        """Seconds until a whole one may pass."""
+        return max(0.0, 1 - self.available(now_s)) / self._per_s
+
     def adjust(self, amount: int, period_s: float, now_s: float) -> None:
         """Another rate from now on; what was counted stays counted."""
         self._tokens = min(self.available(now_s), float(amount))
@@ -92,8 +96,8 @@ class RateLimiter:
         return messages, size
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until something may pass again; 0 when it may now."""
-        waits = [bucket.wait_s(now_s) for bucket in (self._messages, self._bytes) if bucket is not None]
+        """Seconds until `room` has some again; 0 when it has now."""
+        waits = [bucket.until_one_s(now_s) for bucket in (self._messages, self._bytes) if bucket is not None]
         return max(waits, default=0.0)
 
 

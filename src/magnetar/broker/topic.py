@@ -189,7 +189,7 @@ class Topic:
             raise type(self.hold)(str(self.hold))
         await self.registered.add(producer, on_waiting)
         if self._deduplication is not None:
-            self._deduplication.tracker.on_producer_added(producer.name)
+            self._deduplication.tracker.on_producer_added(producer.name, self._clock.now_ms())
 
     def remove_producer(self, producer: Producer) -> None:
         self.registered.remove(producer)
@@ -250,8 +250,7 @@ class Topic:
         if state is not None:
             state.tracker.on_appended(identity)
             if producer.is_replicator and identity is not None:
-                # Its producer is not connected here and never leaves: it goes when nothing has come of it for long.
-                state.tracker.on_producer_removed(identity.name, self._clock.now_ms())
+                state.tracker.on_brought(identity.name, producer.name, self._clock.now_ms())
         if self.publish_rates.is_limited:
             self._limit(producer, messages, size)
 
@@ -434,7 +433,7 @@ class Topic:
                     self.managed_ledger, cursor, self._settings, self._clock, appends_before=len(self.answers.waiting)
                 )
                 for name in self.producers:
-                    state.tracker.on_producer_added(name)
+                    state.tracker.on_producer_added(name, self._clock.now_ms())
                 self._deduplication = state
                 await state.recover()
             elif not enabled:

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What counts as stored already: the rules one by one, and random traffic against a twin that remembers every id."""
 
+import asyncio
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.broker.deduplication import Chunk, Deduplication, Identity, Verdict, signed
+from magnetar.broker.topic import Topic
+from magnetar.config.broker import BrokerSettings
 from magnetar.errors import BadSequence
+from tests.unit.broker.publishers import Brokers, Client, body_of, producer_of, stored
 
+REPLICATOR = "pulsar.repl.east-->west"
 NEW, DUPLICATE, PENDING = Verdict.NEW, Verdict.DUPLICATE, Verdict.PENDING
 
 
@@ -130,7 +136,7 @@ def test_names_are_bounded_and_those_not_seen_for_longest_go_first() -> None:
         take(tracker, name, 1)
         tracker.on_persisted(1)
         tracker.on_producer_removed(name, now_ms=number)
-    tracker.on_producer_added("a")
+    tracker.on_producer_added("a", now_ms=2)
     tracker.on_producer_removed("a", now_ms=2)
     take(tracker, "c", 1)
     assert (tracker.last_sequence_id("a"), tracker.last_sequence_id("b")) == (1, -1)
@@ -192,3 +198,57 @@ def test_random_traffic_against_a_twin(steps: list[object]) -> None:
                 twin.waiting.append(ids)
         assert tracker.last_sequence_id("p") == max(twin.persisted, default=-1)
         assert tracker.is_settled("p") == (not twin.waiting)
+
+
+@pytest.mark.feature("F-PROD-26", "F-GEO-09")
+@pytest.mark.parametrize("turns", range(0, 60, 4))
+def test_an_owner_that_dies_while_it_saves_leaves_a_position_with_its_ids(turns: int) -> None:
+    """F172: what two producers of another cluster sent comes once more from the beginning; nothing is there twice."""
+
+    async def test() -> None:
+        brokers = Brokers(BrokerSettings(deduplication_enabled=True, deduplication_entries_interval=3))
+        await brokers.start()
+        sent = [("pq"[number % 2], number) for number in range(12)]
+        await bring(await brokers.topic(), sent, turns)
+        await brokers.die()
+        await brokers.start()
+        topic = await brokers.topic()
+        await bring(topic, sent)
+        assert await stored(topic) == sent
+        await brokers.stop()
+
+    asyncio.run(test())
+
+
+async def bring(topic: Topic, sent: list[tuple[str, int]], turns: int | None = None) -> None:
+    """Send these as a replicator does, and go on when all are answered, or after so many turns of the loop."""
+    client = Client()
+    replicator = producer_of(client, "pulsar.repl.east-->c")
+    await topic.add_producer(replicator)
+    for sequence_id, (name, number) in enumerate(sent):
+        topic.publish(replicator, sequence_id, 0, 1, body_of(name, number, replicated_from="east"))
+    if turns is None:
+        await client.until_answers(len(sent))
+    else:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.feature("F-PROD-26", "F-GEO-09")
+def test_while_a_replicator_is_away_nobody_is_forgotten_for_age() -> None:
+    tracker = Deduplication(10)
+    take(tracker, "far", 7)
+    tracker.on_brought("far", REPLICATOR, now_ms=1)
+    tracker.on_persisted(1)
+    tracker.on_producer_removed(REPLICATOR, now_ms=2)
+    assert tracker.forget_inactive(before_ms=100) == 0
+    assert tracker.snapshot() == {REPLICATOR: -1, "far": 7}
+    successor = Deduplication(10)
+    successor.restore(tracker.snapshot(), now_ms=3)
+    assert successor.forget_inactive(before_ms=100) == 0
+    assert successor.last_sequence_id(REPLICATOR) == -1
+    # It is back, and ages begin anew.
+    successor.on_producer_added(REPLICATOR, now_ms=200)
+    assert successor.forget_inactive(before_ms=200) == 0
+    assert successor.forget_inactive(before_ms=201) == 1
+    assert successor.snapshot() == {REPLICATOR: -1}

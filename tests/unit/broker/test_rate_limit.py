@@ -38,6 +38,16 @@ def test_messages_and_bytes_whichever_is_used_up_first() -> None:
     assert RateLimiter(Rate(messages=10), 0.0).room(0.0) == (10, -1)
 
 
+def test_who_waits_as_long_as_told_finds_room() -> None:
+    """A part of a message is no room: whoever was told to come back at once would come back all the time."""
+    limiter = RateLimiter(Rate(messages=10), now_s=0.0)
+    limiter.take(10, 1, 0.0)
+    assert limiter.room(0.05) == (0, -1)
+    assert limiter.wait_s(0.05) == pytest.approx(0.05)
+    assert limiter.room(0.1001) == (1, -1)
+    assert limiter.wait_s(0.1001) == 0.0
+
+
 def test_a_rate_that_does_not_change_keeps_its_bucket() -> None:
     limiter = limiter_for(Rate(messages=10), None, 0.0)
     assert limiter is not None

@@ -7,7 +7,6 @@ Carries.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from magnetar.client.connection import Connection
 from magnetar.client.core import Core
@@ -18,13 +17,6 @@ from magnetar.wire.commands import Type
 from magnetar.wire.error_codes import error_of_server_error
 from magnetar.wire.message import Buffer
 from magnetar.wire.proto import pulsar_api_pb2 as pb
-
-PREFIX: Final = "pulsar.repl."
-
-
-def producer_name(local: str, remote: str) -> str:
-    """As Apache Pulsar names them: a cluster knows by it what came from where."""
-    return f"{PREFIX}{local}-->{remote}"
 
 
 class RemoteProducer:

@@ -14,12 +14,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from magnetar.broker.dispatch_rates import rate_of
+from magnetar.broker.producer import REPLICATOR_PREFIX, replicator_name
 from magnetar.broker.rate_limit import NamedLimit, Rate, named_limit
 from magnetar.broker.replication.in_flight import InFlight, Sent
 from magnetar.broker.replication.parts import ReplicationParts
 from magnetar.broker.replication.passage import departing, goes_to, is_expired
 from magnetar.broker.replication.remote_clusters import RemoteCluster
-from magnetar.broker.replication.remote_producer import PREFIX, RemoteProducer, producer_name
+from magnetar.broker.replication.remote_producer import RemoteProducer
 from magnetar.broker.schemas.schema import schema_to_wire, version_number
 from magnetar.client.backoff import Backoff
 from magnetar.errors import BadFrame, BadSetting, InvariantBroken, MagnetarError, NotSupported, TopicNotFound
@@ -46,7 +47,7 @@ OnMarker = Callable[[Position, MessageMetadata, bytes], None]
 
 
 def cursor_name(cluster: str) -> str:
-    return PREFIX + cluster
+    return REPLICATOR_PREFIX + cluster
 
 
 async def _partitions(cluster: RemoteCluster, topic: TopicName) -> int:
@@ -138,7 +139,7 @@ class Replicator:
     async def _attach(self) -> None:
         cluster = await self._parts.clusters.cluster(self.remote)
         await self._check_partitions(cluster)
-        name = producer_name(self._parts.cluster, self.remote)
+        name = replicator_name(self._parts.cluster, self.remote)
         producer = RemoteProducer(
             cluster.core, self._topic.name, name, on_receipt=self._on_receipt, on_changed=self.wake
         )
@@ -210,14 +211,15 @@ class Replicator:
         return position <= ledger.last_confirmed and not self._topic.transactions.buffer.hides(position)
 
     def _room(self) -> tuple[int, int]:
-        """Entries and bytes that the topic's rate for replicators lets go at this moment."""
+        """Entries and bytes that its queue and the topic's rate for replicators let go at this moment."""
+        entries_max = min(_READ_ENTRIES, self._parts.settings.replication_queue_entries - len(self._in_flight))
         policies = self._topic.policies
         rate = Rate(0, 0) if policies is None else rate_of(policies.replicator_dispatch_rate)
         self._limit = named_limit("replicators", rate, self._limit, asyncio.get_running_loop().time)
         if self._limit is None:
-            return _READ_ENTRIES, _READ_BYTES
+            return entries_max, _READ_BYTES
         messages, size = self._limit.available()
-        return (0, 0) if size < 1 else (min(_READ_ENTRIES, messages), min(_READ_BYTES, size))
+        return (0, 0) if size < 1 else (min(entries_max, messages), min(_READ_BYTES, size))
 
     async def _take(self, entry: Entry) -> None:
         metadata, payload = self._read(entry)

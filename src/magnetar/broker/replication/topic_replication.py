@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from magnetar.broker.producer import REPLICATOR_PREFIX
 from magnetar.broker.replication.parts import ReplicationParts
-from magnetar.broker.replication.remote_producer import PREFIX
 from magnetar.broker.replication.replicated import is_replicated
 from magnetar.broker.replication.replicator import Replicator, cursor_name
 from magnetar.broker.replication.subscription_places import SubscriptionPlaces
@@ -39,8 +39,8 @@ class TopicReplication:
             for cluster in [cluster for cluster in self.replicators if cluster not in clusters]:
                 await self._end(cluster)
             ledger = self._topic.managed_ledger
-            for name in [name for name in ledger.cursors if name.startswith(PREFIX)]:
-                if name.removeprefix(PREFIX) not in clusters:
+            for name in [name for name in ledger.cursors if name.startswith(REPLICATOR_PREFIX)]:
+                if name.removeprefix(REPLICATOR_PREFIX) not in clusters:
                     await ledger.delete_cursor(name)
             for cluster in clusters:
                 if cluster not in self.replicators:

@@ -2,9 +2,11 @@
 """A replicator whose sends fail, whose link breaks and whose other cluster comes back: in order, once, nothing lost."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
+from magnetar.config.broker import BrokerSettings
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.unit.broker.replication.two_clusters import TwoClusters, passed, run
 
@@ -62,3 +64,81 @@ def test_one_that_is_refused_for_now_is_stored_later_and_kept_until_then() -> No
             assert await clusters.arrived() == [("p", number) for number in range(6)]
 
     run(scenario())
+
+
+@pytest.mark.feature("F-GEO-09")
+@pytest.mark.parametrize(
+    "hours", [(0, 0), (7, 0), (0, 7)], ids=["at once", "away, then unloaded", "unloaded, then away"]
+)
+def test_what_was_stored_without_a_receipt_is_known_when_it_comes_again(hours: tuple[int, int]) -> None:
+    """F172: the other cluster unloads the topic meanwhile, and has forgotten others that were away for so long."""
+
+    async def scenario() -> None:
+        async with TwoClusters() as clusters:
+            clusters.link.on_answer = lost_receipts
+            await clusters.publish(range(20), "p")
+            await clusters.publish(range(5), "q")
+            sent = [*(("p", number) for number in range(20)), *(("q", number) for number in range(5))]
+            while await clusters.arrived() != sent:  # noqa: ASYNC110  virtual time costs nothing
+                await asyncio.sleep(0.01)
+            clusters.link.cut()
+            await clusters.die_here()
+            await asyncio.sleep(3600 * hours[0])
+            await clusters.there.restart()
+            await clusters.arrived()
+            await asyncio.sleep(3600 * hours[1])
+            clusters.link.is_up, clusters.link.on_answer = True, passed
+            await clusters.start()
+            await clusters.until_drained()
+            assert await clusters.arrived() == sent
+
+    run(scenario())
+
+
+def lost_receipts(command: pb.BaseCommand, body: bytes) -> tuple[bytes, bytes] | None:
+    return None if command.type == pb.BaseCommand.SEND_RECEIPT else passed(command, body)
+
+
+@pytest.mark.feature("F-GEO-08", "F-GEO-13")
+def test_an_hour_without_a_link_costs_backlog_and_nothing_else() -> None:
+    """F175: it drains by itself, in order, no faster than it may, with a bounded part of it on its way."""
+
+    async def scenario() -> None:
+        settings = BrokerSettings(
+            cluster_name="here", replication_queue_entries=50, replicator_dispatch_messages_per_s=200
+        )
+        async with TwoClusters(settings) as clusters:
+            clusters.link.cut()
+            await clusters.publish(range(3_000))
+            await asyncio.sleep(3_600)
+            watch = clusters.link.on_request = Watch(clusters)
+            clusters.link.is_up = True
+            await clusters.until(lambda: clusters.replicator.backlog_entries < 1_500)
+            # A burst on top of what waits; and the link breaks once more.
+            await clusters.publish(range(3_000, 4_000))
+            clusters.link.cut()
+            clusters.link.is_up = True
+            await clusters.until_drained()
+            assert await clusters.arrived() == [("p", number) for number in range(4_000)]
+            assert watch.entries_max <= 50
+            assert watch.most_per_second() <= 2 * 200 + 50
+
+    run(scenario())
+
+
+class Watch:
+    """Notes when each SEND arrived, and how much was on its way then."""
+
+    def __init__(self, clusters: TwoClusters) -> None:
+        self.entries_max = 0
+        self._clusters = clusters
+        self._seconds: Counter[int] = Counter()
+
+    def __call__(self, command: pb.BaseCommand, body: bytes) -> tuple[bytes, bytes]:
+        if command.type == pb.BaseCommand.SEND:
+            self.entries_max = max(self.entries_max, len(self._clusters.replicator._in_flight))
+            self._seconds[int(asyncio.get_running_loop().time())] += 1
+        return passed(command, body)
+
+    def most_per_second(self) -> int:
+        return max(self._seconds.values())

@@ -9,11 +9,10 @@ Assembles.
 import asyncio
 from collections.abc import Callable, Coroutine
 from random import Random
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from magnetar.broker.as_client import AsClient
-from magnetar.broker.policies.values import DispatchRate
 from magnetar.broker.replication.parts import ReplicationParts
 from magnetar.broker.replication.remote_clusters import RemoteClusters
 from magnetar.broker.replication.replicator import Replicator
@@ -37,6 +36,12 @@ from tests.simulation.world.schedule import Policy, Schedule
 from tests.unit.broker.publishers import NAME, Brokers, Client, body_of, producer_of, stored
 
 PATIENCE_S: Final = 40_000.0
+# What nobody reads and nobody sends to would go after a while.
+_KEPT: Final = {
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "defaultRetentionTimeInMinutes": "-1",
+    "defaultRetentionSizeInMB": "-1",
+}
 
 Meddle = Callable[[pb.BaseCommand, bytes], tuple[bytes, bytes] | None]
 """What becomes of a frame: its command and body as they arrive, or None: it is lost."""
@@ -121,7 +126,7 @@ class TwoClusters:
         self.brokers = Brokers(here or BrokerSettings(cluster_name="here"))
         self.brokers.world.clock = LoopClock()  # type: ignore[assignment]
         self.there = LocalPulsar(
-            settings={"clusterName": "there", "brokerDeduplicationEnabled": "true", **there},
+            settings={"clusterName": "there", "brokerDeduplicationEnabled": "true", **_KEPT, **there},
             clock=self.brokers.world.clock,
             transport="memory",
             seed=1,
@@ -178,11 +183,6 @@ class TwoClusters:
     def replicator(self) -> Replicator:
         assert self.topic.replication is not None
         return self.topic.replication.replicators["there"]
-
-    def limit(self, messages: int) -> None:
-        """So many messages a second may go."""
-        rate = DispatchRate(messages=messages)
-        self.topic.policies = cast("Any", SimpleNamespace(replicator_dispatch_rate=rate, message_ttl_s=0))
 
     async def publish(self, numbers: range, name: str = "p", **fields: Any) -> None:
         client = Client()
