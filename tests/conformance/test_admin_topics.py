@@ -217,6 +217,7 @@ def test_messages_are_peeked_examined_and_read_by_id(http: httpx.Client, topic: 
 
 
 def test_a_ledger_of_another_topic_is_not_read(http: httpx.Client, topic: str, filled: list[Any]) -> None:
+    """F147: within one tenant neither."""
     other = f"{topic}-other"
     http.put(other).raise_for_status()
     assert http.get(f"{other}/ledger/{filled[0].ledger_id()}/entry/0").status_code == 404

@@ -284,6 +284,7 @@ def test_a_subscription_granted_to_a_role_is_its_alone(standalone: GuardedStanda
 
 
 def test_only_a_proxy_speaks_for_another(standalone: GuardedStandalone) -> None:
+    """F148: over the binary protocol; nor may it be silent about it, or name a proxy."""
     refused = as_role(standalone, "token-principal", original_principal="admin").refusal
     assert refused is not None
     assert refused.error == pb.AuthorizationError
@@ -292,6 +293,7 @@ def test_only_a_proxy_speaks_for_another(standalone: GuardedStandalone) -> None:
 
 
 def test_behind_a_proxy_both_must_be_allowed(standalone: GuardedStandalone) -> None:
+    """F148: neither role lends the other what it may not do itself."""
     through = as_role(standalone, "proxy", original_principal="token-principal")
     assert through.refusal is None
     assert open_producer(through, TOPIC).error == pb.AuthorizationError
@@ -345,6 +347,7 @@ def test_metrics_and_readiness_ask_nobody(standalone: GuardedStandalone) -> None
 
 
 def test_no_header_lends_another_role(standalone: GuardedStandalone) -> None:
+    """F148: whoever is no proxy is asked for its own role alone."""
     for role in (None, "stranger"):
         with standalone.admin(role) as admin:
             assert admin.get("/tenants", headers={"X-Original-Principal": "admin"}).status_code == 403
@@ -352,6 +355,7 @@ def test_no_header_lends_another_role(standalone: GuardedStandalone) -> None:
 
 
 def test_an_id_of_another_tenants_message_opens_nothing(standalone: GuardedStandalone) -> None:
+    """F147: a topic that one may read opens no ledger of another."""
     send_and_receive(standalone.service_url, TOPIC, pulsar.AuthenticationToken(token("token-principal")))
     send_and_receive(standalone.service_url, "public-topic")
     with standalone.admin() as admin:

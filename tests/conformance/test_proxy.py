@@ -272,6 +272,7 @@ def test_look_ups_beyond_the_bound_are_refused_as_too_many(standalone: Standalon
 
 
 def test_a_target_outside_the_rules_is_refused(standalone: StandaloneProcess, tmp_path: Path) -> None:
+    """F141, F151: whoever may come in, a proxy leads to brokers only; who says nothing is let go."""
     strict = ProxyProcess(
         tmp_path,
         standalone.service_url,
@@ -368,8 +369,12 @@ def check_websockets(proxy: ProxyProcess) -> None:
 
 @pytest.mark.feature("F-SEC-06", "F-PH-10")
 def test_the_broker_judges_the_client_and_not_only_the_proxy(guarded: GuardedStandalone, tmp_path: Path) -> None:
-    with running(guarded_proxy(tmp_path, guarded, webSocketServiceEnabled="true")) as proxy:
+    """F148, F150: over every protocol that a proxy passes on, and for its own statistics."""
+    asked_for_metrics = {"authenticateMetricsEndpoint": "true"}
+    with running(guarded_proxy(tmp_path, guarded, webSocketServiceEnabled="true", **asked_for_metrics)) as proxy:
         check_websockets(proxy)
+        bearer = {"Authorization": f"Bearer {token('stranger')}"}
+        assert [ask("GET", f"{proxy.web_url}/metrics", headers=each).status_code for each in ({}, bearer)] == [401, 200]
         produce_as(proxy, "token-principal", ALLOWED)
         with pytest.raises(pulsar.AuthorizationError):
             produce_as(proxy, "stranger", ALLOWED)

@@ -24,6 +24,7 @@ from magnetar.admin import (
     bundle_routes,
     clusters,
     compaction,
+    description,
     health,
     lookup,
     messages,
@@ -106,6 +107,7 @@ ROUTERS = (
     transactions.router,
     publishing.router,
     websocket_routes.router,
+    description.router,
 )
 
 
@@ -131,6 +133,8 @@ def new_app() -> FastAPI:
         title="Magnetar",
         version=magnetar.__version__,
         redirect_slashes=False,
+        # Its own pages would be open to everybody.
+        openapi_url=None,
         dependencies=[Depends(let_in), Depends(at_owner)],
     )
     _add_routes(app)

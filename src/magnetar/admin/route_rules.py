@@ -36,7 +36,7 @@ ROUTE_RULES: Final[Mapping[tuple[str, str], Need]] = dict(
         *_reads(Need.NOTHING, "/ws/{path:path}"),
         *_reads(Need.LOOK_UP, "/admin/v2/proxy-stats/{domain:domain}/{tenant}/{namespace}/{topic}/stats"),
         *_writes(Need.PRODUCE, _PUBLISHED, _PUBLISHED + "/partitions/{partition}"),
-        *_reads(Need.ANY_ROLE, "/admin/v2/clusters"),
+        *_reads(Need.ANY_ROLE, "/admin/v2/clusters", "/openapi.json", "/docs"),
         *_reads(Need.LOOK_UP, _LOOKUP, *(f"{_TOPIC}/{word}" for word in ("partitions", "properties", "stats"))),
         *_reads(
             Need.LOOK_UP,

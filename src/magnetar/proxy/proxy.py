@@ -55,6 +55,7 @@ class Proxy:
         self.message_bytes_max = door.message_bytes_max
         self.tls = open_tls(security)
         self.authentication: Authentication | None = open_authentication(security, clock)
+        self.metrics_authenticated = security.metrics_authenticated and self.authentication is not None
         # Who the proxy is to brokers.
         self.as_client = AsClient(security, tls=settings.tls_with_broker)
         self.client_authentication: ClientAuthentication | None = self.as_client.authentication

@@ -70,17 +70,22 @@ class ReverseProxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("ascii", "replace")
-        if path == "/metrics":
-            await _answer(send, 200, self._metrics.text().encode(), b"text/plain; version=0.0.4; charset=utf-8")
-        elif path == "/status.html":
-            await _answer(send, 200, b"OK", b"text/plain")
-        elif not path.startswith(PASSED_PATHS):
-            await _refuse(send, 404, _ELSEWHERE)
-        else:
-            try:
+        try:
+            if path == "/metrics":
+                await self._tell_metrics(scope, send)
+            elif path == "/status.html":
+                await _answer(send, 200, b"OK", b"text/plain")
+            elif not path.startswith(PASSED_PATHS):
+                await _refuse(send, 404, _ELSEWHERE)
+            else:
                 await self._pass(scope, receive, send)
-            except MagnetarError as error:
-                await _refuse(send, codes_of(error).http_status, str(error))
+        except MagnetarError as error:
+            await _refuse(send, codes_of(error).http_status, str(error))
+
+    async def _tell_metrics(self, scope: Scope, send: Send) -> None:
+        if self._proxy.metrics_authenticated:
+            await self._role(scope, {name.lower(): value for name, value in scope["headers"]})
+        await _answer(send, 200, self._metrics.text().encode(), b"text/plain; version=0.0.4; charset=utf-8")
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = await self._headers(scope)

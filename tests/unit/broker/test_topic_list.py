@@ -46,6 +46,7 @@ def test_patterns_that_cannot_be_used_are_refused(pattern: str) -> None:
 
 
 def test_a_pattern_made_to_backtrack_costs_nothing() -> None:
+    """F143: an engine that tries one way after another would need longer than the universe has."""
     pattern = TopicPattern("(a+)+$")
     assert not pattern.matches(TopicName.parse("persistent://a/a/" + "a" * 1_000 + "!"))
 

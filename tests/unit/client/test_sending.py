@@ -210,6 +210,8 @@ def test_chunks_are_assembled_as_a_plain_dictionary_would(counts: list[int], del
 
 @pytest.mark.feature("F-CONS-29")
 def test_assembly_is_bounded_in_number_and_time() -> None:
+    """F142: of messages that never become whole the oldest go, and all of them in time."""
+
     def first(uuid: str) -> pb.MessageMetadata:
         return pb.MessageMetadata(uuid=uuid, chunk_id=0, num_chunks_from_msg=2, total_chunk_msg_size=2)
 

@@ -23,19 +23,36 @@ def test_an_address_is_a_host_and_a_port(text: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "broker", ":6650", "broker:0", "broker:65536", "broker:x", "a b:1", "a/b:1", "u@h:1", "h:٣", "a,b:1"]
+    "text",
+    [
+        "",
+        "broker",
+        ":6650",
+        "broker:0",
+        "broker:65536",
+        "broker:x",
+        "a b:1",
+        "a/b:1",
+        "u@h:1",
+        "h:٣",
+        "a,b:1",
+        "file:///etc/hosts",
+    ],
 )
 def test_anything_else_is_refused(text: str) -> None:
+    """F151: no other kinds of addresses, no users, no lists."""
     with pytest.raises(NotAuthorized, match="is not a broker's address"):
         parse_target(text)
 
 
 def test_only_pulsars_own_ports_are_allowed_unless_told() -> None:
+    """F151: not the ports of other services."""
     rules = TargetRules(ProxySettings(), has_registry=False)
     assert not rules.check_name(Target("any", 6650), ())
     assert not rules.check_name(Target("any", 6651), ())
-    with pytest.raises(NotAuthorized, match="Port 9999"):
-        rules.check_name(Target("any", 9999), ())
+    for port in (22, 2181, 8080, 9999):
+        with pytest.raises(NotAuthorized, match=f"Port {port}"):
+            rules.check_name(Target("any", port), ())
     TargetRules(ProxySettings(allowed_ports=("*",)), has_registry=False).check_name(Target("any", 9999), ())
 
 
@@ -49,17 +66,19 @@ def test_hosts_are_allowed_by_name_with_stars() -> None:
 
 
 def test_addresses_are_checked_after_the_name_is_resolved() -> None:
+    """F151: an allowed name that leads elsewhere leads nowhere."""
     rules = TargetRules(ProxySettings(allowed_addresses=("10.1.0.0/16", "::1")), has_registry=True)
     target = Target("broker", 6650)
     assert not rules.check_name(target, ())
     for address in ("10.1.2.3", "::1", "::ffff:10.1.2.3"):
         rules.check_address(target, address)
-    for address in ("10.2.0.1", "127.0.0.1", "::ffff:127.0.0.1", "fe80::1%eth0"):
+    for address in ("10.2.0.1", "127.0.0.1", "::ffff:127.0.0.1", "fe80::1%eth0", "169.254.169.254"):
         with pytest.raises(NotAuthorized):
             rules.check_address(target, address)
 
 
 def test_with_a_list_of_brokers_nothing_else_is_allowed() -> None:
+    """F151: neither another port of a broker's host nor another host."""
     rules = TargetRules(ProxySettings(), has_registry=True)
     registered = {Target("broker-1", 43210)}
     assert rules.check_name(Target("broker-1", 43210), registered)

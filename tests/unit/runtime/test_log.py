@@ -89,6 +89,7 @@ def test_a_traceback_comes_along_without_its_secrets() -> None:
     ],
 )
 def test_secrets_in_text_are_removed(text: str) -> None:
+    """F154: whatever form a secret takes in an error or an address."""
     assert "hunter2" not in redact(text)
     assert REDACTED in redact(text)
     for formatter in (JsonLines(), HumanLines()):
@@ -192,6 +193,7 @@ def test_auto_is_human_on_a_terminal() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200), st.text(max_size=30))
 def test_any_text_makes_a_line(message: str, field: str) -> None:
+    """F154: no name, key or error makes a second line."""
     made = record("%s", note=field)
     made.args = (message,)
     line = JsonLines().format(made)

@@ -27,6 +27,7 @@ HEADERS = [
 
 @pytest.mark.parametrize(("header", "source"), HEADERS)
 def test_cut_at_every_byte_no_byte_is_lost_or_doubled(header: bytes, source: str) -> None:
+    """F126: every form of the header, with what follows in the same segment."""
     stream = header + b"what follows"
     for cut in range(len(stream) + 1):
         read = HaproxyHeader()
