@@ -9,6 +9,7 @@ Decides.
 import logging
 from collections.abc import Sequence
 from functools import lru_cache
+from hashlib import sha256
 from itertools import islice
 from typing import Final
 
@@ -22,6 +23,8 @@ from magnetar.wire.message_key import sticky_key
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
 
 HASH_SLOTS: Final = 65_536
+# Of keys and ids, which producers choose, no more is kept than this.
+NAME_BYTES_MAX: Final = 512
 
 _log = logging.getLogger(__name__)
 _twins = compiled.load()
@@ -44,7 +47,7 @@ class EntryFacts:
         # Written by brokers for brokers; no consumer sees it.
         self.is_marker = False
         self.key_hash = -1
-        # Of a part of a chunked message: its uuid, and whether this is the last part.
+        # Of a part of a chunked message: its uuid, or a digest of a long one, and whether this is the last part.
         self.chunk: tuple[str, bool] | None = None
         # The transaction that it was sent in.
         self.txn_id: TxnId | None = None
@@ -111,9 +114,13 @@ class FactsTable:
         return len(self._facts)
 
 
-@lru_cache(maxsize=65_536)
 def slot_of(key: bytes) -> int:
     """Where a key lies on the circle of HASH_SLOTS that Key_Shared divides among consumers."""
+    return _remembered_slot(key) if len(key) <= NAME_BYTES_MAX else murmur3_32(key) % HASH_SLOTS
+
+
+@lru_cache(maxsize=65_536)
+def _remembered_slot(key: bytes) -> int:
     return murmur3_32(key) % HASH_SLOTS
 
 
@@ -181,6 +188,10 @@ def _facts_of(metadata: MessageMetadata, start: int) -> EntryFacts:
         facts.txn_id = TxnId(metadata.txnid_most_bits, metadata.txnid_least_bits)
     chunks = metadata.num_chunks_from_msg
     if chunks > 1:
-        facts.chunk = (metadata.uuid, metadata.chunk_id == chunks - 1)
+        facts.chunk = (_short(metadata.uuid), metadata.chunk_id == chunks - 1)
     facts.is_plain = not (facts.deliver_at_ms or facts.is_marker) and facts.chunk is None and facts.txn_id is None
     return facts
+
+
+def _short(uuid: str) -> str:
+    return uuid if len(uuid) <= NAME_BYTES_MAX else sha256(uuid.encode()).hexdigest()

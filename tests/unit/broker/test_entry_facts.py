@@ -144,3 +144,18 @@ def test_the_sticky_key_is_the_ordering_key_then_the_key_then_the_message_itself
     assert sticky_key(metadata(partition_key="\u00e9", partition_key_b64_encoded=True)) == "\u00e9".encode()
     assert sticky_key(metadata()) == b"p-7"
     assert slot_of(b"k") == slot_of(b"k") < HASH_SLOTS
+
+
+def test_what_a_producer_may_choose_is_kept_up_to_a_length() -> None:
+    """F142: ids of chunked messages and keys, however long they are; different ones stay different."""
+    ids = ["u" * 100_000 + end for end in "ab"]
+    first, other = (parse_facts(entry_of(metadata(uuid=uuid, chunk_id=0, num_chunks_from_msg=2))).chunk for uuid in ids)
+    again = parse_facts(entry_of(metadata(uuid=ids[0], chunk_id=1, num_chunks_from_msg=2))).chunk
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    assert (len(first[0]), first[0]) == (64, again[0])
+    assert first[0] != other[0]
+    remembered = entry_facts._remembered_slot.cache_info().currsize
+    assert slot_of(b"k" * 100_000) < HASH_SLOTS
+    assert entry_facts._remembered_slot.cache_info().currsize == remembered

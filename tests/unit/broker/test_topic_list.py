@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of topics: patterns, hashes as official clients compute them, and differences."""
 
+import asyncio
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.broker.topic_list import ListView, TopicPattern, check_not_a_log, hash_of, is_system_topic
+from magnetar.broker.topic_watches import matching
 from magnetar.errors import BadName, NotAuthorized
-from magnetar.names import TopicName
+from magnetar.names import NamespaceName, TopicName
 
 
 def topics(*names: str) -> list[TopicName]:
@@ -49,6 +52,27 @@ def test_a_pattern_made_to_backtrack_costs_nothing() -> None:
     """F143: an engine that tries one way after another would need longer than the universe has."""
     pattern = TopicPattern("(a+)+$")
     assert not pattern.matches(TopicName.parse("persistent://a/a/" + "a" * 1_000 + "!"))
+
+
+def test_a_hundred_thousand_names_are_matched_in_slices() -> None:
+    """F143: others have their turn after each slice, whatever the pattern."""
+
+    async def scenario() -> None:
+        names = [NamespaceName("public", "default").topic(f"t-{number}") for number in range(100_000)]
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(others())
+        assert len(await matching(TopicPattern("public/default/(t-+)+[0-9]*7"), names)) == 10_000
+        other.cancel()
+        assert turns >= 50
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.feature("F-TOP-16")

@@ -154,6 +154,20 @@ def test_parts_that_wait_for_one_consumer_stop_reading_ahead_at_their_bound() ->
     assert dispatcher.may_read()
 
 
+def test_messages_that_never_become_whole_are_forgotten_beyond_a_number() -> None:
+    """F142: a hundred thousand first parts, of which no second one comes."""
+    dispatcher = new_dispatcher(round_entries_max=1)
+    first, second = new_consumer("first", permits=100_000), new_consumer("second", permits=100_000)
+    dispatcher.add(first)
+    dispatcher.add(second)
+    for start in range(0, 100_000, 1_000):
+        dispatcher.assign([delivery(n, chunk=(f"u{n}", False)) for n in range(start, start + 1_000)])
+    assert len(dispatcher._chunks) == 10_000
+    assert dispatcher.waiting == 0, "nothing waits for the rest of them"
+    whole, _ = dispatcher.assign([delivery(100_000, chunk=("u5", True)), delivery(100_001)])
+    assert sum(map(len, whole.values())) == 2, "the rest of one that is forgotten goes to anyone"
+
+
 @pytest.mark.feature("D-28")
 def test_when_the_consumer_of_a_half_sent_message_leaves_all_its_parts_go_to_another() -> None:
     dispatcher = new_dispatcher(round_entries_max=1)
