@@ -14,6 +14,7 @@ from magnetar.broker.transactions.topic_transactions import CURSOR
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.errors import DamagedRecord, MagnetarError
 from magnetar.ids import Position
+from magnetar.managed_ledger.side_ledgers import SideLedgers
 from tests.unit.broker.transactions.world import TARGETS, TransactionWorld, visible
 
 TARGET = TARGETS[0]
@@ -176,4 +177,46 @@ def test_a_topic_whose_segment_cannot_be_read_is_not_served() -> None:
             await start_again(world)
         await world.stop()
 
+    asyncio.run(test())
+
+
+@pytest.mark.feature("B-18")
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_snapshot_taken_while_a_segment_is_written_names_only_what_is_there(
+    is_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F161: more are aborted than a segment holds, and the owner dies before or behind its write, after a snapshot."""
+    reached = asyncio.Event()
+
+    async def stopped_write(self: SideLedgers, *given: Any) -> None:
+        if is_written:
+            await write(self, *given)
+        await topic.transactions._save_now()
+        reached.set()
+        await asyncio.get_running_loop().create_future()
+
+    async def test() -> None:
+        nonlocal topic
+        world = TransactionWorld()
+        await world.open()
+        await abort(world, range(9))
+        await world.send_plain(TARGET, 100)
+        topic = await start_again(world, **SEGMENTED)
+        with monkeypatch.context() as patch:
+            patch.setattr(SideLedgers, "write", stopped_write)
+            topic.transactions._look_after_segments()
+            await reached.wait()
+            # Whoever publishes does not wait for it.
+            await world.send_plain(TARGET, 101)
+            await abort(world, range(10, 11))
+        topic = await start_again(world)
+        assert len(topic.transactions.buffer.aborted) == 10
+        assert await visible(topic) == [100, 101]
+        await sealed(topic)
+        assert kinds(topic) == {"segment": 2, "aborted": 2}
+        assert len(await segments_stored(world)) == 2
+        await world.stop()
+
+    write = SideLedgers.write
+    topic: Topic
     asyncio.run(test())
