@@ -186,25 +186,25 @@ def test_a_snapshot_taken_while_a_segment_is_written_names_only_what_is_there(
     is_written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F161: more are aborted than a segment holds, and the owner dies before or behind its write, after a snapshot."""
-    reached = asyncio.Event()
-
-    async def stopped_write(self: SideLedgers, *given: Any) -> None:
-        if is_written:
-            await write(self, *given)
-        await topic.transactions._save_now()
-        reached.set()
-        await asyncio.get_running_loop().create_future()
 
     async def test() -> None:
-        nonlocal topic
         world = TransactionWorld()
         await world.open()
         await abort(world, range(9))
         await world.send_plain(TARGET, 100)
         topic = await start_again(world, **SEGMENTED)
+        dying, write, reached = topic.transactions, SideLedgers.write, asyncio.Event()
+
+        async def stopped_write(self: SideLedgers, *given: Any) -> None:
+            if is_written:
+                await write(self, *given)
+            await dying._save_now()
+            reached.set()
+            await asyncio.get_running_loop().create_future()
+
         with monkeypatch.context() as patch:
             patch.setattr(SideLedgers, "write", stopped_write)
-            topic.transactions._look_after_segments()
+            dying._look_after_segments()
             await reached.wait()
             # Whoever publishes does not wait for it.
             await world.send_plain(TARGET, 101)
@@ -217,6 +217,4 @@ def test_a_snapshot_taken_while_a_segment_is_written_names_only_what_is_there(
         assert len(await segments_stored(world)) == 2
         await world.stop()
 
-    write = SideLedgers.write
-    topic: Topic
     asyncio.run(test())
