@@ -8,7 +8,8 @@ import pytest
 
 from magnetar.config.broker import BrokerSettings
 from magnetar.wire.proto import pulsar_api_pb2 as pb
-from tests.unit.broker.replication.two_clusters import TwoClusters, passed, run
+from tests.unit.broker.replication.two_clusters import TwoClusters, passed
+from tests.unit.broker.virtual_time import run
 
 
 class Damage:

@@ -7,7 +7,7 @@ Assembles.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -23,7 +23,6 @@ from magnetar.config.security import SecuritySettings
 from magnetar.errors import ConnectionLost
 from magnetar.metadata.json_record import encode_json
 from magnetar.names import cluster_path
-from magnetar.runtime.clock import WallClock
 from magnetar.runtime.memory_transport import MemoryTransport, connect_in_memory
 from magnetar.runtime.tasks import Tasks
 from magnetar.testing import LocalPulsar
@@ -31,9 +30,8 @@ from magnetar.wire import commands
 from magnetar.wire.commands import Sender
 from magnetar.wire.frame import FrameCutter, join
 from magnetar.wire.proto import pulsar_api_pb2 as pb
-from tests.simulation.world.loop import SimLoop
-from tests.simulation.world.schedule import Policy, Schedule
 from tests.unit.broker.publishers import NAME, Brokers, Client, body_of, producer_of, stored
+from tests.unit.broker.virtual_time import LoopClock
 
 PATIENCE_S: Final = 40_000.0
 # What nobody reads and nobody sends to would go after a while.
@@ -45,17 +43,6 @@ _KEPT: Final = {
 
 Meddle = Callable[[pb.BaseCommand, bytes], tuple[bytes, bytes] | None]
 """What becomes of a frame: its command and body as they arrive, or None: it is lost."""
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    """Time is the loop's own, and costs none."""
-    with asyncio.Runner(loop_factory=lambda: SimLoop(Schedule(Policy.FIFO, Random(1)))) as runner:
-        runner.run(scenario)
-
-
-class LoopClock(WallClock):
-    def now_ms(self) -> int:
-        return 1_767_225_600_000 + int(asyncio.get_running_loop().time() * 1000)
 
 
 class _End(asyncio.Protocol):
