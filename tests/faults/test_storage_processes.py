@@ -16,7 +16,7 @@ import pytest
 from magnetar.config.ledger import LedgerSettings
 from magnetar.errors import BookieUnavailable, EntryUnknown, MagnetarError, NoSuchEntry, NoSuchLedger
 from magnetar.ledger.ledgers import Ledgers
-from magnetar.ledger.paths import COOKIES
+from magnetar.ledger.paths import AVAILABLE, COOKIES
 from magnetar.metadata.remote import RemoteStore
 from magnetar.wire.bookkeeper.codes import ReturnCode
 from magnetar.wire.bookkeeper.digest import DigestType
@@ -332,3 +332,31 @@ def test_a_bookie_whose_disk_is_full_is_replaced_and_comes_back_when_there_is_ro
         victim = cluster.bookies[0]
         eventually(lambda: victim.is_running)
         assert victim.stop() == 0
+
+
+def test_a_bookie_whose_journal_cannot_be_opened_ends_and_was_never_listed(tmp_path: Path) -> None:
+    """F39: its exit code says it, and so does a sentence; nobody was told that it is there."""
+
+    async def main(cluster: Cluster) -> None:
+        (bookie,) = cluster.bookies
+        host, port = cluster.metadata_url.removeprefix("remote:").rsplit(":", 1)
+        store = await RemoteStore.open(host, int(port))
+        try:
+            assert bookie_id(bookie) in await store.children(AVAILABLE)
+            assert bookie.stop() == 0
+            assert bookie_id(bookie) not in await store.children(AVAILABLE)
+            listed: list[str] = []
+            store.watch(AVAILABLE, lambda change: listed.append(change.path))
+            for journal in bookie.data_directory.rglob("*.txn"):
+                journal.unlink()
+                journal.mkdir()
+            bookie.launch()
+            assert bookie.wait() == 2
+            assert "Is a directory" in bookie.log_tail()
+            assert bookie_id(bookie) not in await store.children(AVAILABLE)
+            assert listed == []
+        finally:
+            await store.close()
+
+    with Cluster(tmp_path, bookies=1, broker=False, environment=UNREPAIRED) as cluster:
+        asyncio.run(main(cluster))
