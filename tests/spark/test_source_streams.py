@@ -189,11 +189,17 @@ def test_the_cursor_of_a_query_shows_its_lag_and_holds_its_data(
 def test_the_cursor_is_where_the_checkpoint_is_when_a_query_ends(
     client: Client, admin: httpx.Client, topic: str, options: dict[str, str]
 ) -> None:
-    """Spark says that a batch is committed when the next one begins, and asks for that one's end before."""
+    """F193: Spark says that a batch is committed when the next one begins, and asks for that one's end before."""
     publish(client, topic, 50)
     stream = Stream({**options, "subscription": "query"})
     end = stream.reader.latestOffset(stream.offset, stream.reader.getDefaultReadLimit())
-    assert backlog(admin, topic, "query") == 2, "planned is not committed"
+    assert stream.read(stream.offset, end).numbers == list(range(50))
+    assert backlog(admin, topic, "query") == 2, "planned and read is not committed"
+    # The driver dies here: the next one has the checkpoint of before, and all of it is still there.
+    assert admin.post(f"/{topic.replace('://', '/')}/trim").is_success
+    stream = Stream({**options, "subscription": "query"})
+    assert backlog(admin, topic, "query") == 2
+    assert stream.read(stream.offset, end).numbers == list(range(50))
     assert stream.reader.latestOffset(end, stream.reader.getDefaultReadLimit()) == end
     assert backlog(admin, topic, "query") == 0
 
