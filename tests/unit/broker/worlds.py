@@ -223,8 +223,16 @@ class World:
         self.subscription = Subscription("s", cast("Any", self.log), cursor, parts, topic=TOPIC)
 
     def publish(
-        self, *, key: str = "", batch: int = 0, deliver_at_ms: int = 0, marker: bool = False, size: int = 4
+        self,
+        *,
+        key: str = "",
+        batch: int = 0,
+        deliver_at_ms: int = 0,
+        marker: bool = False,
+        size: int = 4,
+        chunk: tuple[int, int] | None = None,
     ) -> Position:
+        """A message, or the part of a chunked one that this is of so many."""
         metadata = MessageMetadata(producer_name="p", sequence_id=next(self._numbers), publish_time=self.clock.ms)
         if key:
             metadata.partition_key = key
@@ -234,6 +242,8 @@ class World:
             metadata.deliver_at_time = deliver_at_ms
         if marker:
             metadata.marker_type = 10
+        if chunk is not None:
+            metadata.uuid, (metadata.chunk_id, metadata.num_chunks_from_msg) = "large", chunk
         position = self.log.append(b"".join(message.join(metadata.SerializeToString(), b"x" * size)))
         self.subscription.wake()
         return position
