@@ -145,6 +145,9 @@ class BookieStorage:
         try:
             for path, header in zip(settings.journal_directories, opening.next_files, strict=True):
                 await storage._begin_journal(disk, current(path), header)
+            if settings.read_only_enabled:
+                # Whoever starts on a full disk takes no adds from its first moment.
+                await storage.housekeeping.check_disks()
         except BaseException:
             for journal in storage._journals:
                 await journal.close()
@@ -154,9 +157,6 @@ class BookieStorage:
         if not settings.journal_sync:
             storage._tasks.start(storage._flush_pages(), "journal pages")
         storage.housekeeping.start(storage._tasks)
-        if settings.read_only_enabled:
-            # Whoever starts on a full disk takes no adds from its first moment.
-            await storage.housekeeping.check_disks()
         return storage
 
     async def _begin_journal(self, disk: Disk, directory: str, header: FileHeader) -> None:
