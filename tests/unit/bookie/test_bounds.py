@@ -10,13 +10,16 @@ import pytest
 
 from magnetar.bookie.journal_format import RecordKind
 from magnetar.bookie.journal_replay import JournalReplay
+from magnetar.bookie.storage import BookieStorage
 from magnetar.bookie.write_cache import ENTRY_OVERHEAD_BYTES
 from magnetar.errors import (
     DataDirectoryInUse,
     StorageFailed,
 )
 from magnetar.runtime.simulated_disk import SimulatedDisk
-from magnetar.runtime.simulated_faults import Call, DiskCall, Latency
+from magnetar.runtime.simulated_faults import Call, DiskCall, DiskFaults, Latency
+from tests.simulation.world.loop import SimLoop
+from tests.simulation.world.schedule import Policy, Schedule
 from tests.unit.bookie.benches import KEY, OK, ROOMY, SMALL, Answers, add_all, bench, code_of_add, opened, packed, run
 
 IO_ERROR, TOO_MANY_REQUESTS = 101, 106
@@ -289,3 +292,58 @@ def test_a_journal_at_rest_says_that_it_is_synced() -> None:
     run(scenario(disk))
     disk.kernel.kill()
     run(after(disk))
+
+
+@pytest.mark.parametrize("entries_max", [1, 2, 3, 4])
+@pytest.mark.parametrize("queue_bytes_max", [1, 400])
+def test_bursts_at_the_smallest_queues_end(entries_max: int, queue_bytes_max: int) -> None:
+    """F45: one to four entries in a group, room for one or a few, and whoever is answered adds at once."""
+    lanes, each = 5, 30
+    settings = replace(
+        SMALL,
+        journal_group_entries_max=entries_max,
+        journal_queue_bytes_max=queue_bytes_max,
+        journal_answers_per_turn_max=1,
+        journal_file_bytes_max=1_000,
+        write_cache_bytes_max=2_000,
+        journal_directories=("j0", "j1"),
+    )
+
+    class Lane:
+        """Adds two entries for each answer, from inside of it, until all are sent."""
+
+        def __init__(self, storage: BookieStorage, ledger_id: int) -> None:
+            self._storage = storage
+            self._ledger_id = ledger_id
+            self._sent = 0
+            self.answered: list[int] = []
+            self.ended = asyncio.Event()
+
+        def send(self, count: int) -> None:
+            for entry_id in range(self._sent, min(self._sent + count, each)):
+                self._sent += 1
+                self._storage.add(self._ledger_id, entry_id, packed(self._ledger_id, entry_id), KEY, self)
+
+        def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
+            assert code == OK
+            self.answered += range(first, last + 1)
+            self.send(2 * (last - first + 1))
+            if len(self.answered) == each:
+                self.ended.set()
+
+    async def scenario() -> None:
+        sync = Latency(0.5, 0.1)
+        storage = await opened(SimulatedDisk(faults=DiskFaults(sync_latency=sync)), settings)
+        burst = [Lane(storage, ledger_id) for ledger_id in range(lanes)]
+        for lane in burst:
+            lane.send(10)
+        async with asyncio.timeout(1):
+            for lane in burst:
+                await lane.ended.wait()
+            await storage.fence(1, KEY)
+        assert all(lane.answered == list(range(each)) for lane in burst), "in order, each once"
+        assert storage.stats().held_adds == 0
+        await storage.close()
+
+    with asyncio.Runner(loop_factory=lambda: SimLoop(Schedule(Policy.FIFO, Random(0)))) as runner:
+        runner.run(scenario())
