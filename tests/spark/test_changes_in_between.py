@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens between the plan of a batch and its rows: the plan holds, and what was taken back is never seen."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,29 @@ def test_a_planned_batch_is_what_it_was_whatever_becomes_of_the_topic(
     rest = stream.next()
     assert rest is not None
     assert rest.numbers == list(range(50, 100)), "the partition from its beginning, the other from where it was"
+
+
+@pytest.mark.feature("F-SPK-02", "F-SPK-03")
+def test_a_first_batch_that_runs_again_begins_where_it_began(
+    client: Client, admin: httpx.Client, topic: str, options: dict[str, str]
+) -> None:
+    """F191: Spark keeps no start of it: who asks for the latest again would skip what came meanwhile."""
+    publish(client, topic, 25)
+    latest = {**options, "startingOffsets": "latest", "subscription": "query"}
+    stream = Stream(latest)
+    publish(client, topic, 50, start=25)
+    end = stream.reader.latestOffset(stream.offset, stream.reader.getDefaultReadLimit())
+    # The driver dies before the batch is committed.
+    path = f"/{topic.replace('://', '/')}"
+    assert admin.put(f"{path}/unload").is_success
+    publish(client, topic, 25, start=75)
+    again = Stream(latest)
+    assert admin.post(f"{path}/trim").is_success
+    assert again.read(again.offset, json.loads(json.dumps(end))).numbers == list(range(25, 75))
+    again.offset = end
+    rest = again.next()
+    assert rest is not None
+    assert rest.numbers == list(range(75, 100))
 
 
 @pytest.mark.feature("F-SPK-02")

@@ -6,7 +6,7 @@ Carries.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from magnetar.client.client import Client
 from magnetar.client.message_id import MessageId
@@ -27,6 +27,15 @@ async def move(client: Client, subscription: str, offsets: Mapping[str, Offset])
             await _move_one(client, topic, subscription, offset)
 
     await asyncio.gather(*(one(topic, offset) for topic, offset in sorted(offsets.items())))
+
+
+async def make(client: Client, subscription: str, topics: Iterable[str]) -> None:
+    """A subscription that is not there begins with what comes next; one that is there stays where it is."""
+    for topic in topics:
+        consumer = await client.subscribe(
+            topic, subscription, initial_position=InitialPosition.Latest, receiver_queue_size=0
+        )
+        await consumer.close()
 
 
 async def _move_one(client: Client, topic: str, subscription: str, offset: Offset) -> None:

@@ -3,13 +3,14 @@
 
 Per topic partition: `{"index": 1234, "after": "7:12"}`. `index` is the number of the next message to read, `after` the
 message that was read last: `ledger:entry`, or `ledger:entry:n` for the first n messages of a batch. Either may be
-missing: an index alone is looked up, an id alone (brokers that do not number messages) is enough. Never asks a broker.
+missing: an index alone is looked up, an id alone (brokers that do not number messages) is enough. The end of a query's
+first batch also says where that one began, as `from`: Spark keeps the ends alone. Never asks a broker.
 Decides.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from magnetar.errors import BadMessageId, BadSetting
@@ -76,6 +77,8 @@ class Offset:
 
     index: int | None
     after: Place | None
+    # Of the end of a query's first batch: where it began. Says nothing about the place itself.
+    begun: "Offset | None" = field(default=None, compare=False)
 
     def to_json(self) -> Json:
         written: Json = {}
@@ -83,6 +86,8 @@ class Offset:
             written["index"] = self.index
         if self.after is not None:
             written["after"] = str(self.after)
+        if self.begun is not None:
+            written["from"] = self.begun.to_json()
         return written
 
     @staticmethod
@@ -94,10 +99,11 @@ class Offset:
             return Offset(_number(value), None)
         if isinstance(value, str):
             return Offset(None, _place_of_text(value))
-        if isinstance(value, Mapping) and value and set(value) <= {"index", "after"}:
+        if isinstance(value, Mapping) and value and set(value) <= {"index", "after", "from"}:
             index, after = value.get("index"), value.get("after")
+            begun = Offset.from_json(value["from"]) if "from" in value else None
             if (index is None or isinstance(index, int)) and (after is None or isinstance(after, str)):
-                return Offset(_number(index), None if after is None else Place.parse(after))
+                return Offset(_number(index), None if after is None else Place.parse(after), begun)
         raise BadSetting(f'{json.dumps(value)[:200]} is no offset: it should be like {{"index": 12, "after": "7:11"}}')
 
 

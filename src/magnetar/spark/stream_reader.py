@@ -7,6 +7,7 @@ Carries.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from magnetar.client.schema_info import SchemaInfo
 from magnetar.runtime.clock import SystemClock
 from magnetar.spark.cluster import Cluster, cluster
-from magnetar.spark.cursors import move
+from magnetar.spark.cursors import make, move
 from magnetar.spark.offsets import START, Offset, offsets_from_json, offsets_to_json
 from magnetar.spark.options import SourceOptions
 from magnetar.spark.planner import Planner
@@ -39,6 +40,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Where a query with the trigger availableNow stops.
         self._target: dict[str, Offset] | None = None
         self._last_batch_ms: int | None = None
+        # Where a new query begins. Spark does not keep it, and asks again where the first batch runs again.
+        self._initial: dict[str, Any] | None = None
         # What the subscription has been moved to, in this process.
         self._held: dict[str, Offset] = {}
 
@@ -52,9 +55,16 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         planner = self._planner()
-        offsets = planner.bound(planner.topics(), self._options.start)
-        self._hold(offsets)
-        return offsets_to_json(offsets)
+        topics = planner.topics()
+        if self._options.start == "latest" and self._options.subscription is not None:
+            # Before the end is looked up: what the first batch of an earlier start has planned is held as well.
+            here = self._here()
+            here.run(make(here.client, self._options.subscription, topics))
+        offsets = planner.bound(topics, self._options.start)
+        if self._options.start != "latest":
+            self._hold(offsets)
+        self._initial = offsets_to_json(offsets)
+        return self._initial
 
     def _hold(self, offsets: Mapping[str, Offset]) -> None:
         """Nothing behind these offsets is trimmed before it is committed, if there is a subscription for that."""
@@ -81,7 +91,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         planner = self._planner()
-        starts = offsets_from_json(start)
+        starts = {topic: replace(one, begun=None) for topic, one in offsets_from_json(start).items()}
         ends = self._target if self._target is not None else planner.ends(planner.topics())
         # Spark asks for more once its checkpoint has everything before; its own word comes with the next batch only.
         self._hold({topic: one for topic, one in starts.items() if topic in ends and one.after is not None})
@@ -99,6 +109,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.bytes_per_trigger_max
             reached = planner.limited(starts, ends, rows, size)
+        if start == self._initial:
+            reached = {topic: replace(one, begun=starts[topic]) for topic, one in reached.items()}
         if reached != starts:
             self._last_batch_ms = SystemClock().now_ms()
         return offsets_to_json(reached) if reached != offsets_from_json(start) else start
@@ -121,6 +133,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = offsets_from_json(end)
         planner.look_up(sorted(ends))
         starts = {**dict.fromkeys(ends, START), **offsets_from_json(start)}
+        starts |= {topic: end.begun for topic, end in ends.items() if end.begun is not None}
         if any(one.after is None for one in starts.values()):
             starts = planner.settled(starts, starts)
         if any(one.after is None for one in ends.values()):
