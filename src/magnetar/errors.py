@@ -71,6 +71,10 @@ class BadCommand(PeerFault):
     """A command that cannot be parsed, is unknown, or is not legal in this state."""
 
 
+class UnknownCommand(BadCommand):
+    """A command of a type that is not known here: the peer may be newer."""
+
+
 class ChecksumMismatch(Refused):
     """A message's checksum does not match its bytes; nothing was stored."""
 

@@ -25,6 +25,7 @@ from magnetar.errors import (
     NotAuthenticated,
     TimedOut,
     TooManyRequests,
+    UnknownCommand,
 )
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire import commands
@@ -268,7 +269,11 @@ class Connection(asyncio.Protocol):
         if kind in (_MESSAGE, _RECEIPT):
             self._on_hot_frame(command, body)
             return
-        parsed = commands.parse(command, Sender.BROKER)
+        try:
+            parsed = commands.parse(command, Sender.BROKER)
+        except UnknownCommand:
+            _log.info("%s sent a command that this client does not know; it is passed over", self.name)
+            return
         serve = self._served.get(parsed.type)
         inner = commands.body_of(parsed)
         if serve is not None:

@@ -12,8 +12,9 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
-from magnetar.errors import BadCommand
+from magnetar.errors import BadCommand, UnknownCommand
 from magnetar.wire import frame, varint
 from magnetar.wire.proto import pulsar_api_pb2 as api
 from magnetar.wire.required import missing
@@ -156,24 +157,39 @@ def name_of(command: BaseCommand) -> str:
 
 
 def parse(command: bytes, sender: Sender) -> BaseCommand:
-    """The command that this sender sent; the field that its type names is set. Raises BadCommand."""
+    """The command that this sender sent; the field that its type names is set. Raises BadCommand.
+
+    A broker's error with a code that is not known here is an UnknownError.
+    """
     try:
         parsed = BaseCommand.FromString(command)
     except DecodeError as error:
         raise BadCommand(f"A command of {len(command)} bytes cannot be parsed.") from error
     if not parsed.HasField("type"):
-        raise BadCommand(f"A command of {len(command)} bytes has no type, or one that is not known here.")
+        raise UnknownCommand(f"A command of {len(command)} bytes has no type, or one that is not known here.")
     row = COMMANDS[parsed.type]
     if not parsed.HasField(row.field):  # type: ignore[arg-type]
         raise BadCommand(f"The command {name_of(parsed)} does not carry its field {row.field}.")
     if not row.sender & sender:
         raise BadCommand(f"{name_of(parsed)} is not a command that a {sender.name.lower()} may send.")
     body: Message = getattr(parsed, row.field)
+    if sender is Sender.BROKER:
+        _keep_unknown_error(body)
     if lacking := missing(body):
         raise BadCommand(f"The command {name_of(parsed)} lacks {lacking}.")
     if wrong := unreadable(body):
         raise BadCommand(f"The command {name_of(parsed)} has bytes that are no UTF-8 in {wrong}.")
     return parsed
+
+
+def _keep_unknown_error(answer: Message) -> None:
+    """Protobuf puts a code that it does not know aside, as if the answer were none of an error."""
+    field = answer.DESCRIPTOR.fields_by_name.get(_error_fields(answer)[0])
+    if field is None or field.enum_type is not api.ServerError.DESCRIPTOR or answer.HasField(field.name):
+        return
+    aside = UnknownFieldSet(answer)
+    if any(aside[number].field_number == field.number for number in range(len(aside))):
+        setattr(answer, field.name, api.UnknownError)
 
 
 def body_of(command: BaseCommand) -> Message:

@@ -189,3 +189,22 @@ def test_every_error_as_every_answer_ends_the_call_or_is_tried_again(kind: "Type
                 assert refused, "the answer was never given"
 
     asyncio.run(scenario())
+
+
+@pytest.mark.feature("F-CLNT-08")
+def test_what_only_a_newer_broker_says_is_passed_over() -> None:
+    """F202: a command of an unknown type before each answer; the connection stays, and everything is done."""
+    unknown = join(b"\x08\xbc\x05\x9a\x04\x00")
+    connections: set[Meddler] = set()
+
+    def meddle(meddler: Meddler, command: bytes, body: bytes) -> bytes:
+        connections.add(meddler)
+        return unknown + join(command, body)
+
+    async def scenario() -> None:
+        async with LocalPulsar(transport="memory") as pulsar, client_through(pulsar, meddle) as client:
+            confirmed = await work(client)
+            assert len(connections) == 1
+            assert await stored(pulsar) == confirmed
+
+    asyncio.run(scenario())

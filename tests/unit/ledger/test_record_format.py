@@ -36,6 +36,7 @@ def test_an_older_form_is_kept(record: LedgerRecord, form: int) -> None:
 
 
 def test_fields_from_the_future_survive_a_rewrite() -> None:
+    """F202."""
     message = ledger_metadata.decode(encode_record(new_record(7)))
     unknown = varint.encode(100 << 3 | 2) + varint.encode(5) + b"later"
     data = message.SerializeToString() + unknown

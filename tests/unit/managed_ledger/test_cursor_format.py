@@ -147,6 +147,7 @@ def test_a_record_with_the_state_gives_it_back(snapshot: CursorSnapshot) -> None
 
 
 def test_fields_that_we_do_not_know_survive_a_rewrite() -> None:
+    """F202."""
     info = ManagedCursorInfo(cursorsLedgerId=4, markDeleteLedgerId=3, markDeleteEntryId=2)
     unknown = b"\x9a\x06\x03abc"
     record = CursorRecord.decode(info.SerializeToString() + unknown)

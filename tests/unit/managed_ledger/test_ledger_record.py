@@ -77,7 +77,7 @@ def test_garbage_is_named() -> None:
 
 
 def test_fields_that_we_do_not_know_survive_a_rewrite() -> None:
-    """Both of the record and of a ledger in it: newer brokers may have written them."""
+    """F202: both of the record and of a ledger in it; newer brokers may have written them."""
     inner, outer = b"\x9a\x06\x03abc", b"\xa2\x06\x03xyz"
     ledger = pulsar_record().ledgerInfo[0].SerializeToString() + inner
     data = b"\x0a" + bytes([len(ledger)]) + ledger + outer

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.errors import BadCommand
-from magnetar.wire import commands
+from magnetar.wire import commands, varint
 from magnetar.wire.commands import COMMANDS, BaseCommand, Sender, Since, Type
 from magnetar.wire.frame import FrameCutter
 from magnetar.wire.proto import pulsar_api_pb2 as api
@@ -100,6 +100,35 @@ def test_what_is_missing_is_named_however_deep() -> None:
 def test_garbage_is_a_bad_command(data: bytes) -> None:
     with pytest.raises(BadCommand):
         commands.parse(data, Sender.BOTH)
+
+
+LATER = b"\xf2\xff\x03\x05later"
+
+
+@pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: Type.Name(kind))
+def test_fields_of_a_newer_peer_are_passed_over(kind: int) -> None:
+    """F202: in the envelope and in the command itself."""
+    command = example(kind)
+    body = type(commands.body_of(command)).FromString(commands.body_of(command).SerializeToString() + LATER)
+    data = commands.encode_parts(command.type, [body.SerializeToString()])
+    parsed = commands.parse(unframed(b"".join(data)) + LATER, Sender.BOTH)
+    assert commands.body_of(parsed).SerializeToString() == body.SerializeToString()
+    parsed.DiscardUnknownFields()
+    assert parsed == command
+
+
+@pytest.mark.parametrize("kind", [Type.ERROR, Type.SEND_ERROR, Type.ACK_RESPONSE, Type.GET_OR_CREATE_SCHEMA_RESPONSE])
+def test_an_error_that_only_a_newer_broker_knows_is_an_error(kind: int) -> None:
+    """F202: protobuf reads an unknown code as none; then an answer without a reason would be a yes."""
+    command = example(kind)
+    body = commands.body_of(command)
+    [field] = [field for field in body.DESCRIPTOR.fields if field.enum_type is api.ServerError.DESCRIPTOR]
+    body.ClearField(field.name)
+    code = varint.encode(field.number << 3) + varint.encode(999)
+    data = commands.encode_parts(command.type, [body.SerializePartialToString(), code])
+    said = commands.body_of(commands.parse(unframed(b"".join(data)), Sender.BROKER))
+    assert said.HasField(field.name)
+    assert getattr(said, field.name) == api.UnknownError
 
 
 @settings(max_examples=300)

@@ -108,6 +108,8 @@ def test_a_change_is_told_and_holds_at_once() -> None:
 
 
 def test_members_from_the_future_are_kept_on_rewrite() -> None:
+    """F202."""
+
     async def body(policies: Policies, store: MetadataStore) -> None:
         await policies.set_namespace(NAMESPACE, "message_ttl_in_seconds", 5)
         record = await store.get(NAMESPACE.policies_path)
