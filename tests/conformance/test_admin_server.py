@@ -70,6 +70,7 @@ def test_a_refusal_has_a_reason_and_no_traceback(http: httpx.Client, path: str, 
 
 
 def test_a_client_that_never_sends_its_request_is_cut_off(standalone: StandaloneProcess) -> None:
+    """F141: a request that is never whole."""
     with socket.create_connection(("127.0.0.1", standalone.http_port), timeout=30) as slow:
         slow.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
         try:

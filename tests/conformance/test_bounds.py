@@ -59,6 +59,7 @@ def watch(client: RawClient, watcher_id: int, **fields: Any) -> pb.BaseCommand:
 
 
 def test_connections(standalone: StandaloneProcess, eventually: Eventually) -> None:
+    """F141: beyond the bound nobody is let in, nobody loses what is open, and places that are left are taken again."""
     clients = [RawClient(standalone.port) for _ in range(8)]
     with RawClient(standalone.port, connect=False) as refused:
         assert refused.is_closed_by_broker()

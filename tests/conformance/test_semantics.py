@@ -287,6 +287,7 @@ def test_one_address_gets_so_many_producers_and_consumers_of_a_topic(client: pul
 
 @pytest.mark.feature("B-08")
 def test_one_address_gets_so_many_connections(standalone: StandaloneProcess) -> None:
+    """F141: one address cannot take every place."""
     kept: list[RawClient] = []
 
     def one_more() -> bool:

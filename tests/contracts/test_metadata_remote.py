@@ -219,6 +219,7 @@ def test_a_server_that_speaks_otherwise_is_refused_with_what_to_look_at(loop_run
 def test_connections_are_bounded_and_a_client_that_never_greets_is_cut(
     loop_run: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """F141: at a server of metadata."""
     monkeypatch.setattr(remote_server, "GREETING_LIMIT_S", 0.05)
 
     async def check() -> None:

@@ -95,6 +95,8 @@ class BookieConnection(asyncio.Protocol):
         self._reading_paused = False
         self._is_ending = False
         self._is_open = False
+        # Whether it was let in and has asked for something.
+        self.is_served = False
         self.peer = "?"
         self._memory_reads = MemoryReads(
             storage,
@@ -125,6 +127,7 @@ class BookieConnection(asyncio.Protocol):
         if self._is_strange:
             self._serve_stranger(self._cutter.feed(data))
             return
+        self.is_served = True
         for request in self._cutter.cut(data):
             if isinstance(request, PlainAdds):
                 # Nearly everything is a plain add of version 2, and those that came together go down together.

@@ -20,6 +20,8 @@ from magnetar.errors import CannotStart
 from magnetar.runtime.tasks import Tasks
 
 _QUEUE: Final = 512
+# Clients connect when they have something to ask; who has not been let in and asked by then takes a place for nothing.
+FIRST_REQUEST_LIMIT_S: Final = 30.0
 # What a packet holds beside the largest entry, in either version of the protocol.
 _PACKET_MARGIN_BYTES: Final = 4096
 
@@ -95,6 +97,7 @@ class BookieServer:
         if len(self._connections) > self._settings.connections_max:
             _log.warning("refusing %s: %d connections are open already", connection.peer, len(self._connections) - 1)
             return False
+        asyncio.get_running_loop().call_later(FIRST_REQUEST_LIMIT_S, self._let_go_of_silent, connection)
         return True
 
     def on_disconnected(self, connection: BookieConnection, tasks: Tasks) -> None:
@@ -103,6 +106,11 @@ class BookieServer:
             self._all_gone.set()
         if len(tasks) and not self._tasks.is_closed:
             self._tasks.start(tasks.close(), "end questions of a lost client")
+
+    def _let_go_of_silent(self, connection: BookieConnection) -> None:
+        if connection in self._connections and not connection.is_served:
+            _log.warning("closing the connection of %s: it has asked for nothing", connection.peer)
+            connection.abort()
 
     def _new_connection(self) -> BookieConnection:
         return BookieConnection(

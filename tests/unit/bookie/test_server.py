@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from magnetar.bookie import server as bookie_server
 from magnetar.bookie.bookie import Bookie
 from magnetar.config.bookie import BookieSettings
 from magnetar.runtime.simulated_disk import SimulatedDisk
@@ -366,3 +367,23 @@ def test_one_connection_too_many_is_refused() -> None:
         await added(client, 2)
 
     served(scenario, connections_max=1)
+
+
+def test_who_says_nothing_is_let_go_and_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F141: whoever has asked once may be silent for as long as it likes."""
+    monkeypatch.setattr(bookie_server, "FIRST_REQUEST_LIMIT_S", 0.05)
+
+    async def scenario(bookie: Bookie, client: RawClient) -> None:
+        await added(client, 0)
+        silent = [await RawClient.connect(bookie) for _ in range(50)]
+        for each in silent:
+            with pytest.raises((ConnectionError, AssertionError)):
+                await each.answer_2()
+            each.close()
+        await added(client, 1)
+        others = [await RawClient.connect(bookie) for _ in range(50)]
+        for number, each in enumerate(others, 2):
+            await added(each, number)
+            each.close()
+
+    served(scenario, connections_max=51)

@@ -126,6 +126,8 @@ def test_reading_stops_at_the_processs_mark_for_whoever_publishes() -> None:
 
 
 def test_a_client_that_does_not_read_is_not_read_from() -> None:
+    """F140: what it does not take holds up what it may ask."""
+
     async def main() -> None:
         connection, transport, session = World().connect()
         connection.pause_writing()
@@ -255,6 +257,8 @@ def test_a_peer_that_is_not_read_from_is_not_held_to_be_silent() -> None:
 
 
 def test_who_connects_and_never_says_so_is_closed_after_one_interval() -> None:
+    """F141: and it is sent nothing."""
+
     async def main() -> None:
         _, transport, session = World(keep_alive_interval_s=30).connect()
         session.is_connected = False
