@@ -20,6 +20,8 @@ _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
+# Types within types within types, as JSON: deeper ones could be parsed and then not compared.
+DEPTH_MAX: Final = 200
 _IGNORED: Final = ("doc", "__fastavro_parsed", "__named_schemas")
 
 Json = Any
@@ -54,12 +56,23 @@ def parse(definition: bytes) -> AvroSchema:
 
     try:
         named: dict[str, Any] = {}
-        root = fastavro.parse_schema(json.loads(definition), named_schemas=named)
+        root = fastavro.parse_schema(_checked(json.loads(definition)), named_schemas=named)
     except (ValueError, TypeError, KeyError, RecursionError, fastavro.schema.SchemaParseException) as error:
         raise IncompatibleSchema(f"Invalid schema definition data: {error}") from error
     except fastavro.schema.UnknownType as error:
         raise IncompatibleSchema(f"Invalid schema definition data: unknown type {error}") from error
     return AvroSchema(root, named)
+
+
+def _checked(definition: Json) -> Json:
+    """ValueError for what is nested too deeply."""
+    level: list[Json] = [definition]
+    for _ in range(DEPTH_MAX):
+        inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        if not inside:
+            return definition
+        level = [value for values in inside for value in values]
+    raise ValueError(f"it is nested more than {DEPTH_MAX} levels deep")
 
 
 def why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:

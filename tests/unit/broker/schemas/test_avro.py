@@ -3,6 +3,8 @@
 
 import io
 import json
+import socket
+from collections.abc import Callable
 from typing import Any
 
 import fastavro
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magnetar.broker.schemas.avro import AvroSchema, parse, why_unreadable
+from magnetar.broker.schemas.avro import DEPTH_MAX, AvroSchema, parse, why_unreadable
 from magnetar.errors import IncompatibleSchema
 
 
@@ -135,3 +137,48 @@ def test_what_is_judged_readable_fastavro_reads(written: dict[str, Any], read: d
 
 def _value(type_: Any) -> Any:
     return "A" if isinstance(type_, dict) else _VALUES[type_]
+
+
+def arrays(depth: int) -> bytes:
+    return b'{"type":"array","items":' * depth + b'"int"' + b"}" * depth
+
+
+def records(depth: int) -> bytes:
+    fronts = b"".join(b'{"type":"record","name":"R%d","fields":[{"name":"f","type":' % n for n in range(depth))
+    return fronts + b'"int"' + b"}]}" * depth
+
+
+@pytest.mark.parametrize("nested", [arrays, records])
+def test_types_within_types_are_compared_up_to_a_depth_and_refused_beyond(nested: Callable[[int], bytes]) -> None:
+    """F153: whatever is taken can be compared later, a million levels are an error like any other."""
+    per_level = 1 if nested is arrays else 3
+    most = DEPTH_MAX // per_level - 1
+    deepest = parse(nested(most))
+    assert why_unreadable(deepest, parse(nested(most))) == ""
+    assert deepest == parse(nested(most))
+    assert hash(deepest) == hash(parse(nested(most)))
+    for depth in (most + 2, 900, 5_000, 1_000_000):
+        with pytest.raises(IncompatibleSchema, match=r"Invalid schema definition data"):
+            parse(nested(depth))
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        b'{"$ref": "http://127.0.0.1:1/schema.json"}',
+        b'{"type": {"$ref": "file:///etc/passwd"}}',
+        b'{"type": "record", "name": "R", "fields": [{"name": "f", "type": "java.lang.ProcessBuilder"}]}',
+        b'{"type": "!!python/object/apply:os.system"}',
+        b'{"py/object": "subprocess.Popen"}',
+    ],
+)
+def test_names_of_other_things_lead_nowhere(definition: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F153: no address is asked, no file is opened, nothing is made of what a schema names."""
+
+    def forbidden(*_: object, **__: object) -> Any:
+        raise AssertionError("a schema led out of its text")
+
+    monkeypatch.setattr(socket, "socket", forbidden)
+    monkeypatch.setattr("builtins.open", forbidden)
+    with pytest.raises(IncompatibleSchema, match="Invalid schema definition data"):
+        parse(definition)
