@@ -374,6 +374,7 @@ def test_an_id_of_another_tenants_message_opens_nothing(standalone: GuardedStand
 
 
 def test_no_secret_is_in_a_log_an_answer_or_a_metric(standalone: GuardedStandalone) -> None:
+    """F154: keys, passwords and tokens, good and bad, after everything that this module did with them."""
     secrets = [SECRET.decode(), base64.b64encode(SECRET).decode(), PASSWORD, token("admin"), "canary-of-the-token"]
     with standalone.admin() as admin:
         told = [

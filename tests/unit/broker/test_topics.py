@@ -228,6 +228,8 @@ def test_a_topic_is_loaded_once_for_all_who_ask() -> None:
 
 
 def test_unloading_and_deleting_at_once_leave_one_living_topic_or_none() -> None:
+    """F155: nothing half deleted keeps it from being made anew."""
+
     async def main() -> None:
         brokers = Brokers()
         topics = await brokers.start()

@@ -189,6 +189,8 @@ def test_a_store_that_fails_at_any_call_costs_nothing_that_was_told(kind: str) -
 @pytest.mark.feature("F-RET-16", "D-19")
 @pytest.mark.parametrize("kind", ["before", "after"])
 def test_a_deletion_that_stops_at_any_call_is_finished_by_the_next(kind: str) -> None:
+    """F155: killed before or after each call; asked again, it leaves no record and no ledger."""
+
     async def sweep() -> None:
         for nth in range(1, await calls_of(make_and_delete) + 1):
             world = World(ledger_entries_max=5, retention_ms=0, retention_bytes=0)

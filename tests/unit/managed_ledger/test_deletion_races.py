@@ -100,6 +100,8 @@ async def halted_deletion(call: int) -> bool:
 
 @pytest.mark.feature("F-ML-16")
 def test_who_stands_still_in_a_deletion_deletes_nothing_that_was_made_after_it() -> None:
+    """F155: halted before each of its calls, while another makes the topic anew."""
+
     async def scenario() -> None:
         call = 1
         while await halted_deletion(call):
