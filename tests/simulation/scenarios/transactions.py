@@ -8,7 +8,9 @@ each target, no transaction is left open in front of a reader, and none counts i
 """
 
 import asyncio
+from collections.abc import Mapping
 from random import Random
+from types import MappingProxyType
 
 from magnetar.client.client import Client
 from magnetar.client.options import ConsumerType, InitialPosition
@@ -35,6 +37,7 @@ _TIMEOUT_MS = 3_000
 # How long after calm inputs may take to become outputs, and how long it is watched that no more come.
 _CALM_S = 300.0
 _QUIET_S = 20.0
+_NO_MORE: Mapping[str, str] = MappingProxyType({})
 
 
 @scenario("transactions")
@@ -45,7 +48,15 @@ async def transactions(world: World) -> None:
 
 
 class TransactionStory:
-    def __init__(self, world: World, *, inputs: int = _INPUTS, is_calm: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        inputs: int = _INPUTS,
+        copiers: int = 2,
+        is_calm: bool = False,
+        settings: Mapping[str, str] = _NO_MORE,
+    ) -> None:
         """Calm: nobody strikes, and no bundle is moved."""
         self.world = world
         self.inputs = inputs
@@ -61,11 +72,12 @@ class TransactionStory:
             "managedLedgerDefaultWriteQuorum": "3",
             "managedLedgerDefaultAckQuorum": "2",
             **_ways_of_writing(stream(world.seed, "ways of writing")),
+            **settings,
         }
         self.brokers = BrokerCluster(world, self.storage, random.choice((2, 3)), given)
         world.network.links.settings.tail_ms = random.choice((0.3, 10.0, 50.0))
         self.sender = world.node("sender")
-        self.copiers = [world.node(f"copier-{number}") for number in range(2)]
+        self.copiers = [world.node(f"copier-{number}") for number in range(copiers)]
         # Brokers are struck as often as bookies and clients together.
         world.nemesis.targets = [*self.brokers.nodes * 2, *self.storage.nodes, *self.copiers]
         self.weather = MetadataWeather(world, self.storage.sessions, stream(world.seed, "weather"))

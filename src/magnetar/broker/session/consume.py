@@ -32,6 +32,7 @@ from magnetar.errors import (
     TooManyRequests,
 )
 from magnetar.ids import EARLIEST, LATEST, Position
+from magnetar.managed_ledger.entry import Entry
 from magnetar.names import TopicName, check_subscription
 from magnetar.wire.hot import MessageEncoder, decode_ack
 from magnetar.wire.proto import pulsar_api_pb2 as pb
@@ -282,25 +283,25 @@ async def last_message_id(session: Session, request: pb.CommandGetLastMessageId)
     opened = _opened(session, request.consumer_id)
     if not isinstance(opened.topic, Topic):
         raise NotSupported("A non-persistent topic has no last message id")
-    managed_ledger = opened.topic.managed_ledger
-    last = managed_ledger.last_confirmed
-    batch_index = -1
-    if isinstance(opened.subscription, Subscription) and opened.subscription.is_compacted:
-        compaction = opened.topic.compaction
-        if compaction.is_complete:
-            entry = await compaction.last_entry()
-            last = Position(-1, -1) if entry is None else entry.position
-            batch_index = -1 if entry is None else last_batch_index(entry)
-    elif last.entry_id >= 0:
-        entry = await last_visible(opened.topic)
-        last = Position(-1, -1) if entry is None else entry.position
-        batch_index = -1 if entry is None else last_batch_index(entry)
+    is_compacted = isinstance(opened.subscription, Subscription) and opened.subscription.is_compacted
+    entry = await _last_entry(opened.topic, is_compacted=is_compacted)
+    last = Position(-1, -1) if entry is None else entry.position
+    batch_index = -1 if entry is None else last_batch_index(entry)
     answer = pb.CommandGetLastMessageIdResponse(request_id=request.request_id)
     _write_position(answer.last_message_id, last)
     answer.last_message_id.partition = opened.topic.name.partition_index
     answer.last_message_id.batch_index = batch_index
     _write_position(answer.consumer_mark_delete_position, opened.subscription.cursor.mark_delete)
     session.answer(pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, answer)
+
+
+async def _last_entry(topic: Topic, *, is_compacted: bool) -> Entry | None:
+    """The last one with a message that readers get: of the topic, or of its compacted ledger and what follows."""
+    visible = await last_visible(topic)
+    horizon = topic.compaction.horizon if is_compacted else None
+    if horizon is not None and (visible is None or visible.position <= horizon.last):
+        return await topic.compaction.last_entry()
+    return visible
 
 
 async def consumer_stats(session: Session, request: pb.CommandConsumerStats) -> None:
