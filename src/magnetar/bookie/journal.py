@@ -231,6 +231,11 @@ class Journal:
         """Whether something waits for a sync."""
         return bool(self._groups or self._batch)
 
+    @property
+    def oldest_waiting(self) -> int | None:
+        """Where the oldest piece ends that was handed over and is not synced; None when there is none."""
+        return self._groups[0].position if self._groups else None
+
     def queued_bytes(self) -> int:
         assert self._log is not None
         return self._log.queued_bytes() + self._batch_bytes
@@ -255,6 +260,10 @@ class Journal:
                 removed.append(found)
                 break
         return removed
+
+    def give_up(self, why: str) -> None:
+        """The log does not say any more how far it is: as if it had failed."""
+        self._on_log_failed(OSError(errno.ETIMEDOUT, why))
 
     async def close(self) -> None:
         """Make everything durable, seal, and end the writer."""

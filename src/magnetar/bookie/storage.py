@@ -28,6 +28,7 @@ from magnetar.bookie.holdings import Holdings
 from magnetar.bookie.housekeeping import Housekeeping
 from magnetar.bookie.journal import Journal
 from magnetar.bookie.journal_format import FileHeader
+from magnetar.bookie.journal_upkeep import JournalUpkeep
 from magnetar.bookie.last_mark import LastMark
 from magnetar.bookie.ledger_memory import LedgerMemory
 from magnetar.bookie.ledger_questions import LedgerQuestions
@@ -154,8 +155,7 @@ class BookieStorage:
             await opening.abandon()
             raise
         storage._tasks.start(storage._cycle.at_intervals(), "checkpoints")
-        if not settings.journal_sync:
-            storage._tasks.start(storage._flush_pages(), "journal pages")
+        JournalUpkeep(storage._journals, settings).start(storage._tasks)
         storage.housekeeping.start(storage._tasks)
         return storage
 
@@ -172,12 +172,6 @@ class BookieStorage:
         )
         self._journals.append(journal)
         await self._checkpoints.move_mark(journal, journal.place())
-
-    async def _flush_pages(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.journal_page_flush_interval_ms / 1000)
-            for journal in self._journals:
-                await journal.flush_pages()
 
     # --- adds -------------------------------------------------------------------------------
 

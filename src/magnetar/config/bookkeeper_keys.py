@@ -275,6 +275,12 @@ BOOKKEEPER_KEYS: Final[tuple[Key, ...]] = (
             POSITIVE_MILLISECONDS,
             "Without journalSyncData: how often pages are written all the same.",
         ),
+        (
+            "bookie.journal_stall_max_ms",
+            "journal_stall_max_ms",
+            MILLISECONDS,
+            "A write or sync of the journal that has not returned for so long ends the bookie; 0: it is waited for.",
+        ),
         ("journalMaxMemorySizeMb", "journal_queue_bytes_max", MEGABYTES, "Bytes that wait for a journal."),
         ("dbStorage_writeCacheMaxSizeMb", "write_cache_bytes_max", MEGABYTES, "Entries not yet in an entry log."),
         (
