@@ -168,7 +168,7 @@ class Claim:
         elif record is None or self.is_own(record.value):
             if record is None and self.state is ClaimState.HELD:
                 self._become(ClaimState.LOST)
-            await self._take(None if record is None else record.version)
+            await self._take(is_named=record is not None)
         else:
             self.version = MUST_NOT_EXIST
             self.holder = record.value
@@ -178,18 +178,15 @@ class Claim:
         """Whether a record names us; where we did not write it now, by a put whose outcome was unknown, or before."""
         return holder in (self.value, self._intended)
 
-    async def _take(self, present_version: int | None) -> None:
+    async def _take(self, *, is_named: bool) -> None:
         self._session_lost = False
         self._may_exist = True
         try:
             stored = await self._store.put(self.path, self.value, ephemeral=True, expected_version=None)
         except BadVersion:
-            if present_version is None:
-                self._wake.set()  # someone was faster: look again
-                return
-            # It names us and belongs to a session of ours that is gone: its record would go as well, later.
-            with contextlib.suppress(BadVersion, NoRecord):
-                await self._store.delete(self.path, expected_version=present_version)
+            # Without a record that named us someone was faster. Either way: look again.
+            if is_named:
+                await self._delete_remains()
             self._wake.set()
             return
         epoch = await self._next_epoch()
@@ -201,6 +198,17 @@ class Claim:
             return
         self.version, self.epoch, self.holder = stored.version, epoch, self.value
         self._become(ClaimState.HELD)
+
+    async def _delete_remains(self) -> None:
+        """A record that names us and belongs to a session of ours that is gone would go by itself, later.
+
+        It is looked at once more: what a store says after it refused a write of ours is not older than that. What it
+        said before may be, and somebody else's record, made since, may have the same version.
+        """
+        record = await self._store.get(self.path)
+        if record is not None and self.is_own(record.value):
+            with contextlib.suppress(BadVersion, NoRecord):
+                await self._store.delete(self.path, expected_version=record.version)
 
     async def _delete(self, version: int) -> None:
         """What cannot be deleted now would name a holder that does not hold: others would be sent there for ever."""

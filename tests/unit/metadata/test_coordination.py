@@ -11,7 +11,7 @@ import pytest
 from magnetar.errors import BadVersion, LockHeld, OutcomeUnknown
 from magnetar.metadata.coordination import Claim, ClaimState, Coordination
 from magnetar.metadata.memory import MemoryStore, MemoryTree
-from magnetar.metadata.store import Stored
+from magnetar.metadata.store import Record, Stored
 from magnetar.runtime.tasks import Tasks
 
 pytestmark = [pytest.mark.feature("F-MD-22")]
@@ -142,6 +142,44 @@ def test_a_lock_is_lost_with_its_session_and_claimed_again_in_the_next() -> None
         record = await two.store.get("/l")
         assert record is not None
         assert record.ephemeral
+
+    on_tree(check)
+
+
+class LaggingStore(MemoryStore):
+    """At a node that was left behind: it answers with what was, until it has passed a write of this session on."""
+
+    def __init__(self, tree: MemoryTree, was: Record | None) -> None:
+        super().__init__(tree)
+        self._was = was
+        self._lags = True
+
+    async def get(self, path: str) -> Record | None:
+        return self._was if self._lags else await super().get(path)
+
+    async def put(self, path: str, value: bytes, **options: Any) -> Stored:
+        self._lags = False
+        return await super().put(path, value, **options)
+
+
+@pytest.mark.parametrize("was_ours", [True, False])
+def test_what_a_node_left_behind_says_gives_nobody_a_lock(was_ours: bool) -> None:
+    """F110: nobody holds it, or a former session of ours; in truth another does, in a record of the same version."""
+
+    async def check(tree: MemoryTree, member: Callable[..., Member]) -> None:
+        former = tree.open_session()
+        await former.put("/l", b"one", ephemeral=True)
+        was = await former.get("/l")
+        await former.close()
+        holder = await member().coordination.lock("/l", b"two")
+        assert was is not None
+        assert was.version == holder.version
+        late = member(LaggingStore(tree, was if was_ours else None))
+        with pytest.raises(LockHeld, match="two"):
+            await late.coordination.lock("/l", b"one")
+        record = await late.store.get("/l")
+        assert record is not None
+        assert (record.value, holder.is_held) == (b"two", True)
 
     on_tree(check)
 
