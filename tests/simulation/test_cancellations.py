@@ -13,10 +13,15 @@ from typing import Any
 
 import pytest
 
+from magnetar import Client
 from magnetar.bookie.storage import BookieStorage
+from magnetar.client.message_id import MessageId
+from magnetar.client.producer import Producer
 from magnetar.errors import LedgerFenced
+from magnetar.names import TopicName
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import DiskFaults, Latency
+from magnetar.testing import LocalPulsar
 from magnetar.wire.bookkeeper.codes import ReturnCode
 from tests.simulation.world.cancellation import Canceller, sweep_cancellations
 from tests.unit.bookie.benches import KEY, OK, SMALL, add_all, bench, code_of_add, opened, packed
@@ -312,3 +317,42 @@ def test_a_close_of_a_log_cancelled_at_any_await_leaves_it_to_the_next_owner() -
         world.check()
 
     assert sweep_cancellations(story) >= 2
+
+
+# --- topics -------------------------------------------------------------------------------------
+
+
+OnTopic = Callable[[LocalPulsar, Client, Producer[bytes]], Coroutine[Any, Any, Any]]
+
+ON_TOPICS: dict[str, OnTopic] = {
+    "publish": lambda pulsar, client, producer: producer.send(b"late"),
+    "subscribe": lambda pulsar, client, producer: client.subscribe("t", "another"),
+    "open": lambda pulsar, client, producer: client.create_producer("new"),
+    "unload": lambda pulsar, client, producer: pulsar.standalone.broker.topics.unload(TopicName.parse("t")),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ON_TOPICS))
+def test_what_is_asked_of_a_topic_cancelled_at_any_await(name: str) -> None:
+    """F210: asked again it is done; what had a receipt is there, in order, and the topic serves."""
+    operation = ON_TOPICS[name]
+
+    async def story(canceller: Canceller) -> None:
+        async with LocalPulsar(transport="memory") as pulsar, pulsar.client() as client:
+            producer = await client.create_producer("t", batching_enabled=False)
+            sent = [b"%d" % number for number in range(5)]
+            for content in sent:
+                await producer.send(content)
+            await canceller.cancel(operation(pulsar, client, producer))
+            if canceller.reached:
+                await operation(pulsar, client, producer)
+            await producer.send(b"last")
+            async with await client.create_reader("t", MessageId.earliest) as reader:
+                found: list[bytes] = []
+                while not found or found[-1] != b"last":
+                    found.append((await reader.read_next(60_000)).data())
+            late = found.count(b"late")
+            assert [content for content in found if content != b"late"] == [*sent, b"last"]
+            assert late in ((1, 2) if name == "publish" else (0,))
+
+    assert sweep_cancellations(story) >= 1
