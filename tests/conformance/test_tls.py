@@ -15,6 +15,10 @@ import pytest
 
 from magnetar import AuthenticationToken
 from magnetar.blocking import Client
+from magnetar.wire import commands
+from magnetar.wire.commands import Sender
+from magnetar.wire.frame import FrameCutter
+from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.conformance.certificates import Authority
 from tests.conformance.guarded import PASSWORD, GuardedStandalone, token
 from tests.conformance.test_auth import QUIET, TOPIC, send_and_receive
@@ -146,3 +150,59 @@ def test_without_its_files_it_does_not_start(tmp_path: Path) -> None:
     process = StandaloneProcess(tmp_path, environment=settings)
     with pytest.raises(AssertionError, match="tlsCertificateFilePath=/nowhere"):
         process.start()
+
+
+def _records(standalone: GuardedStandalone, words: list[bytes], written: int) -> Iterator[bytes]:
+    """What a client sends that says these words over TLS, `written` bytes in a record; to be told what comes back."""
+    context = ssl.create_default_context(cafile=str(standalone.authority.file))
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with socket.create_connection(("127.0.0.1", standalone.tls_port), timeout=20) as raw:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                raw.sendall(outgoing.read())
+                incoming.write(raw.recv(65_536))
+        # Who is asked who it is waits for the answer before it says more.
+        for said in (words[0], b"".join(words[1:])):
+            for start in range(0, len(said), written):
+                tls.write(said[start : start + written])
+            for byte in outgoing.read():
+                raw.sendall(bytes((byte,)))
+            yield _read(tls, incoming, raw)
+        while True:
+            yield _read(tls, incoming, raw)
+
+
+def _read(tls: ssl.SSLObject, incoming: ssl.MemoryBIO, raw: socket.socket) -> bytes:
+    while True:
+        try:
+            return tls.read(65_536)
+        except ssl.SSLWantReadError:
+            data = raw.recv(65_536)
+            assert data, "the broker closed the connection"
+            incoming.write(data)
+
+
+@pytest.mark.parametrize("written", [1, 7, 100_000])
+def test_however_records_and_segments_are_cut_every_word_is_heard_once(
+    standalone: GuardedStandalone, written: int
+) -> None:
+    """F126: a byte in each record, or everything in one; and of all that a byte in each segment."""
+    questions = [
+        commands.encode(
+            pb.BaseCommand.LOOKUP, pb.CommandLookupTopic(topic=f"persistent://public/default/cut-{n}", request_id=n)
+        )
+        for n in range(5)
+    ]
+    connect = commands.encode(pb.BaseCommand.CONNECT, pb.CommandConnect(client_version="raw", protocol_version=21))
+    cutter, heard = FrameCutter(65_536), list[pb.BaseCommand]()
+    for data in _records(standalone, [connect, *questions], written):
+        heard += [commands.parse(command, Sender.BROKER) for command, _ in cutter.feed(data)]
+        if len(heard) >= 6:
+            break
+    assert heard[0].HasField("connected")
+    assert sorted(each.lookupTopicResponse.request_id for each in heard[1:6]) == list(range(5))
