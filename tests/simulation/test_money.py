@@ -13,8 +13,9 @@ import pytest
 
 from magnetar.client.client import Client
 from magnetar.client.options import ConsumerType, InitialPosition
-from magnetar.errors import MagnetarError
+from magnetar.errors import MagnetarError, TransactionConflict
 from magnetar.ids import EARLIEST_MESSAGE
+from magnetar.runtime.chance import stream
 from tests.simulation.scenarios.transactions import SOURCE, TARGETS, TransactionStory
 from tests.simulation.world.broker_cluster import witnessed
 from tests.simulation.world.checkers.violation import Violation
@@ -27,6 +28,8 @@ ACCOUNTS, JOURNAL = TARGETS
 _NUMBER = 4
 _AT_FIRST = 100
 _TIMEOUT_MS = 3_000
+# So many of the transactions are aborted when their balances are written.
+_TAKEN_BACK = 0.4
 _COMPACTED_OFTEN = {
     "brokerServiceCompactionThresholdInBytes": "300",
     "brokerServiceCompactionMonitorIntervalInSeconds": "1",
@@ -75,6 +78,19 @@ class MoneyStory(TransactionStory):
     def __init__(self, world: World) -> None:
         super().__init__(world, inputs=10, copiers=1, settings=_COMPACTED_OFTEN)
         self.looks = 0
+        self._mind = stream(world.seed, "changes of mind")
+
+    async def run(self) -> None:
+        self.world.node("inspector").start(self._inspect)
+        await super().run()
+
+    async def _inspect(self, node: Node) -> None:
+        """Looks all the time, also while transactions are open."""
+        client = new_client(self.brokers.url, node)
+        while not self.stopping:
+            await self._outputs(client)
+            await asyncio.sleep(0.1)
+        await asyncio.get_running_loop().create_future()
 
     async def _copy(self, node: Node) -> None:
         client = new_client(self.brokers.url, node)
@@ -101,6 +117,8 @@ class MoneyStory(TransactionStory):
                     for account, change in ((order.payer, -order.amount), (order.payee, order.amount)):
                         text = f"{order.number}:{account}:{bank.balances[account] + change}"
                         await producers[0].send(text.encode(), partition_key=str(account), txn=txn)
+                    if self._mind.random() < _TAKEN_BACK:
+                        raise TransactionConflict("not now")
                     await producers[1].send(message.data(), txn=txn)
                     await orders.acknowledge(message, txn=txn)
             except MagnetarError:
