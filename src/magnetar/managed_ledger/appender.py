@@ -418,6 +418,9 @@ class Appender:
         elif current is None and self._queue:
             self._start(self._succession.open_next, "open ledger")
         else:
+            if self._full_at == _NEVER:
+                # It may have filled up while the one before it was put on record.
+                self.check_rollover()
             self._wake_waiters()
 
     def _wake_waiters(self) -> None:

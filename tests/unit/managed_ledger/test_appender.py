@@ -163,6 +163,33 @@ def test_an_owner_that_was_replaced_tells_nothing_and_changes_nothing(loop_run: 
     loop_run(scenario())
 
 
+def test_a_ledger_that_fills_up_before_it_is_on_record_is_rolled_then(loop_run: RunOnLoop) -> None:
+    """Nothing more is appended: it is not the next append, nor the upkeep minutes later, that finds it full."""
+
+    async def scenario() -> None:
+        world = World(ledger_entries_max=5)
+        owner = world.owner()
+        ledger = await owner.open()
+        bookies = sorted(world.cluster.bookies)
+        for bookie in bookies:
+            owner.client.channel(bookie).hold()
+        owner.publisher.append_many(5, "first")
+        await settle()
+        owner.publisher.append_many(5, "second")
+        await settle()
+        assert len(ledger.ledgers) == 1, "the first ledger must not be on record as ended yet"
+        for bookie in bookies:
+            owner.client.channel(bookie).let_go()
+        await owner.publisher.rest()
+        await settle()
+        assert [span.entries for span in ledger.ledgers] == [5, 5, 0]
+        assert await read_all(ledger) == owner.publisher.persisted
+        await owner.close()
+        world.check()
+
+    loop_run(scenario())
+
+
 def test_a_full_ledger_is_written_past_its_limit_while_the_store_is_away(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
         world = World(ledger_entries_max=10)
