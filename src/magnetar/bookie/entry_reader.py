@@ -112,7 +112,11 @@ class EntryReader:
 
     def _in_memory(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """The first entry, whatever its size, and those behind it that are in memory too and fit."""
-        found: list[bytes] = []
+        if not self._caches.has_ledger(ledger_id):
+            found = self._cache.find_all(ledger_id, first, count_max, bytes_max)
+            self._counts.write_cache_misses += len(found)
+            return found
+        found = []
         written, ahead = self._caches.find, self._cache.find
         hits = 0
         for entry_id in range(first, first + count_max):

@@ -21,6 +21,9 @@ class EntryRun:
     def __len__(self) -> int:
         return len(self._begins)
 
+    def __contains__(self, entry_id: int) -> bool:
+        return 0 <= entry_id - self.first < len(self._begins)
+
     @property
     def bytes_held(self) -> int:
         """What it keeps in memory, the records' own bytes included."""
@@ -36,10 +39,18 @@ class EntryRun:
 
     def front(self, count_max: int, bytes_max: int) -> list[bytes]:
         """Its first entry, whatever its size, and those behind it that fit."""
-        found: list[bytes] = []
-        for begin, end in zip(self._begins, self._ends, strict=True):
-            bytes_max -= end - begin
-            if found and (bytes_max < 0 or len(found) >= count_max):
-                break
-            found.append(self._data[begin:end])
-        return found
+        return self.part(self.first, count_max, bytes_max)
+
+    def part(self, entry_id: int, count_max: int, bytes_max: int) -> list[bytes]:
+        """The same from an entry of it on."""
+        at, data = entry_id - self.first, self._data
+        begins, ends = self._begins[at : at + max(1, count_max)], self._ends[at : at + max(1, count_max)]
+        if sum(ends) - sum(begins) > bytes_max:
+            fitting = 0
+            for begin, end in zip(begins, ends, strict=True):
+                bytes_max -= end - begin
+                if bytes_max < 0:
+                    break
+                fitting += 1
+            begins, ends = begins[: max(1, fitting)], ends[: max(1, fitting)]
+        return [data[begin:end] for begin, end in zip(begins, ends, strict=True)]

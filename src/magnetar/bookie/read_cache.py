@@ -37,12 +37,23 @@ class ReadCache:
         if run is not None and run.ledger_id == ledger_id and (entry := run.find(entry_id)) is not None:
             self.hits += 1
             return entry
-        for run in reversed(self._ledgers.get(ledger_id, ())):
-            if (entry := run.find(entry_id)) is not None:
-                self._recent = run
-                self.hits += 1
-                return entry
-        return None
+        run = self._run_of(ledger_id, entry_id)
+        if run is None:
+            return None
+        self.hits += 1
+        return run.find(entry_id)
+
+    def find_all(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        """The first entry, whatever its size, and those behind it that are here too and fit."""
+        found: list[bytes] = []
+        while len(found) < max(1, count_max) and (run := self._run_of(ledger_id, first + len(found))) is not None:
+            part = run.part(first + len(found), count_max - len(found), bytes_max)
+            bytes_max -= sum(map(len, part))
+            if found and bytes_max < 0:
+                break
+            found += part
+        self.hits += len(found)
+        return found
 
     def put(self, run: EntryRun) -> None:
         """Keep entries that were read together; they leave together."""
@@ -64,6 +75,14 @@ class ReadCache:
         for ledger_id, runs in self._ledgers.items():
             assert list(runs) == [run for run in self._runs if run.ledger_id == ledger_id] != []
         assert self._recent is None or self._recent in self._runs
+
+    def _run_of(self, ledger_id: int, entry_id: int) -> EntryRun | None:
+        """The newest that has this entry."""
+        for run in reversed(self._ledgers.get(ledger_id, ())):
+            if entry_id in run:
+                self._recent = run
+                return run
+        return None
 
     def _forget(self, run: EntryRun) -> None:
         self.bytes_held -= run.bytes_held

@@ -123,6 +123,9 @@ class WriteCaches:
             entry = self.flushing.find(ledger_id, entry_id)
         return entry
 
+    def has_ledger(self, ledger_id: int) -> bool:
+        return self.active.has_ledger(ledger_id) or (self.flushing is not None and self.flushing.has_ledger(ledger_id))
+
     def entry_ids(self, ledger_id: int) -> list[int]:
         if self.flushing is None:
             return self.active.entry_ids(ledger_id)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from magnetar.runtime.blocking_calls import BlockingCalls, CallsUnderWay
 from magnetar.runtime.disk import Buffer, File
+from magnetar.runtime.kernel_memory import KernelMemory
 from magnetar.runtime.log_file import write_fully
 
 _T = TypeVar("_T")
@@ -21,6 +22,7 @@ _T = TypeVar("_T")
 _READ_NOW: int | None = getattr(os, "RWF_NOWAIT", None)
 # A fifth of a millisecond on the loop. The way through a thread takes longer, and a turn of the loop on either side.
 _READ_NOW_BYTES_MAX = 1024 * 1024 + 64 * 1024
+_kernel_memory = KernelMemory()
 
 
 class RealFile(File):
@@ -30,6 +32,9 @@ class RealFile(File):
         self._calls = calls
         self._on_closed = on_closed
         self._size = os.fstat(fd).st_size
+        if hasattr(os, "posix_fadvise"):
+            # Whoever reads on says how much himself. The kernel would order more ahead from whoever reads, on the loop.
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         self._under_way = CallsUnderWay()
         self._sync_error: OSError | None = None
 
@@ -78,8 +83,10 @@ class RealFile(File):
         return self._fd
 
     def _read_now(self, offset: int, length: int) -> bytes:
-        """What of it the kernel has at hand; the thread decides about errors and the end of the file."""
+        """All of it if the kernel has it at hand; the thread decides about errors and the end of the file."""
         assert _READ_NOW is not None
+        if not _kernel_memory.may_have(self._open_fd(), offset, length):
+            return b""
         # The one way to have the kernel write into what becomes `bytes`, without a copy.
         holder = io.BytesIO(bytes(length))
         try:

@@ -68,3 +68,41 @@ def test_the_front_of_a_run_is_what_was_asked_for_and_one_at_least() -> None:
     assert run.front(10, 5) == run.front(1, 0) == [b"aaaa"]
     assert (len(run), run.entry_bytes, run.bytes_held) == (3, 7, 13)
     assert [run.find(entry_id) for entry_id in (6, 7, 9, 10)] == [None, b"aaaa", b"c", None]
+
+
+def test_a_part_of_a_run_begins_anywhere_in_it() -> None:
+    run = run_of(1, 5, [b"aaaa", b"bb", b"c"])
+    assert [entry_id for entry_id in range(10) if entry_id in run] == [5, 6, 7]
+    assert run.part(6, 10, 100) == [b"bb", b"c"]
+    assert run.part(6, 1, 100) == run.part(6, 10, 2) == run.part(6, 10, 0) == run.part(6, 0, 100) == [b"bb"]
+
+
+@given(
+    st.lists(runs(), max_size=12),
+    st.integers(0, 2),
+    st.integers(0, 14),
+    st.integers(0, 9),
+    st.integers(0, 80),
+)
+def test_what_is_found_together_is_what_is_found_one_by_one(
+    puts: list[tuple[int, int, list[bytes]]], ledger_id: int, first: int, count_max: int, bytes_max: int
+) -> None:
+    cache = ReadCache(10_000)
+    for run in puts:
+        # Of an entry every copy is the same.
+        entries = [bytes([at]) * (2 + at * 3 % 7) for at in range(run[1], run[1] + len(run[2]))]
+        cache.put(run_of(run[0], run[1], entries))
+    found: list[bytes] = []
+    room = bytes_max
+    for entry_id in range(first, first + max(1, count_max)):
+        entry = cache.find(ledger_id, entry_id)
+        if entry is None:
+            break
+        room -= len(entry)
+        if found and room < 0:
+            break
+        found.append(entry)
+    hits = cache.hits
+    assert cache.find_all(ledger_id, first, count_max, bytes_max) == found
+    assert cache.hits == hits + len(found)
+    cache.check()

@@ -48,6 +48,7 @@ ADD_BYTES_MIN: Final = _ADD_IDS.size
 ADD_UPPER: Final = _ADD_HEADER >> 16
 ADD_ENTRY_AT: Final = _ADD_FRONT_BYTES
 _FENCE: Final = int(RequestFlag.FENCE)
+_LARGE_ENTRY_BYTES: Final = 16 * 1024
 
 
 class AddRequest(NamedTuple):
@@ -212,13 +213,14 @@ def read_response_front(
 def encode_batch_read_response(
     code: int, ledger_id: int, entry_id: int, request_id: int, entries: Sequence[bytes] = ()
 ) -> list[bytes]:
-    """A batch read's answer as buffers to write one after the other; the entries are among them as they are."""
+    """A batch read's answer as buffers to write one after the other; large entries are among them as they are."""
     size = _ANSWER.size + _LONG.size + sum(map(len, entries)) + _INT.size * len(entries)
     front = _SIZED_ANSWER.pack(size, packet_header(_OP_BATCH_READ), code, ledger_id, entry_id)
     buffers = [front + _LONG.pack(request_id)]
     for entry in entries:
         buffers += (_INT.pack(len(entry)), entry)
-    return buffers
+    # Handing hundreds of small ones to a socket costs more than copying them.
+    return buffers if size >= len(entries) * _LARGE_ENTRY_BYTES else [b"".join(buffers)]
 
 
 def encode_refusal(packet: bytes, code: int) -> bytes:
