@@ -68,6 +68,24 @@ def raises_errno(number: int) -> Iterator[None]:
         yield
 
 
+def test_bytes_that_were_written_early_or_let_go_of_are_read_as_they_are(on_disk: RunOnDisk) -> None:
+    data = bytes(range(256)) * 64
+
+    async def scenario(disk: Disk) -> None:
+        file = await disk.open("f", create=True)
+        await file.write(0, [data, data], early=True)
+        await file.let_go(0, len(data))
+        assert await file.read(100, len(data)) == (data + data)[100 : 100 + len(data)]
+        await file.sync()
+        await file.let_go(0, 2 * len(data))
+        assert await file.read(0, 3 * len(data)) == data + data
+        await file.write(len(data), [b"other"])
+        assert await file.read(len(data), 5) == b"other"
+        await file.close()
+
+    on_disk(scenario)
+
+
 class Told:
     """What a log told its owner, and a way to wait for it."""
 

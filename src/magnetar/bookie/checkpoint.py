@@ -47,6 +47,8 @@ class Checkpoints:
         self._table = table
         # Half of what the active cache takes.
         self._hurried_bytes = settings.write_cache_bytes_max // 4
+        # Adds waited for room when this checkpoint began: they will again.
+        self._adds_wait = False
         self._marks: dict[str, LastMark] = {}
         # The number of the newest checkpoint that may be in an index.
         self.number = 0
@@ -122,7 +124,7 @@ class Checkpoints:
 
     def _is_hurried(self) -> bool:
         """Adds fill one cache while the other is written out: they would have to wait for it before long."""
-        return self._caches.active.bytes_held > self._hurried_bytes
+        return self._adds_wait or self._caches.active.bytes_held > self._hurried_bytes
 
     async def move_mark(self, journal: Journal, place: JournalPlace) -> None:
         """Everything before this place is safe elsewhere: say so durably, then remove journals nobody needs."""
@@ -134,12 +136,15 @@ class Checkpoints:
         self._marks[journal.directory] = mark
         await journal.reclaim(mark.file_id, self._settings.journal_backups_max)
 
-    async def run(self, journals: Sequence[Journal], places: Sequence[JournalPlace]) -> None:
-        """One checkpoint. The caches were swapped when the journals stood at these places.
+    async def run(
+        self, journals: Sequence[Journal], places: Sequence[JournalPlace], *, is_hurried: bool = False
+    ) -> None:
+        """One checkpoint. The caches were swapped when the journals stood at these places. Hurried: adds wait for room.
 
         DiskFull: nothing moved, try again with the same cache. StorageFailed or OSError: this storage ends.
         """
         durable = [journal.durable() for journal in journals]
+        self._adds_wait = is_hurried
         try:
             await self.write_out()
             for future in durable:

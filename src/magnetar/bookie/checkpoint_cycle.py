@@ -87,21 +87,21 @@ class CheckpointCycle:
     def end(self) -> None:
         self._ended = True
 
-    def _begin(self) -> asyncio.Task[None]:
+    def _begin(self, *, is_hurried: bool = False) -> asyncio.Task[None]:
         if self._caches.flushing is None:
             self._caches.swap()
             self._places = [journal.place() for journal in self._journals]
-        self._running = self._tasks.start(self._run(), "checkpoint")
+        self._running = self._tasks.start(self._run(is_hurried=is_hurried), "checkpoint")
         return self._running
 
-    async def _run(self) -> None:
+    async def _run(self, *, is_hurried: bool) -> None:
         flushing = self._caches.flushing
         flushed_bytes = flushing.bytes_held if flushing is not None else 0
         loop = asyncio.get_running_loop()
         since = loop.time()
         completed = self._checkpoints.completed
         try:
-            await self._checkpoints.run(self._journals, self._places)
+            await self._checkpoints.run(self._journals, self._places, is_hurried=is_hurried)
             self._on_disk_full(None)
         except DiskFull as error:
             self._on_disk_full(error)
@@ -119,6 +119,6 @@ class CheckpointCycle:
             self._counts.flush_bytes.observe(flushed_bytes)
         is_full = self._caches.active.bytes_held >= self._half_bytes_max
         if is_full and not self._ended and self._caches.flushing is None:
-            self._begin()
+            self._begin(is_hurried=True)
             is_full = False
         self._on_cache_full(is_full)

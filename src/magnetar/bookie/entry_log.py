@@ -7,6 +7,7 @@ not fit are damage, never an absence. Does not know what is still alive in a log
 Carries.
 """
 
+import asyncio
 import contextlib
 import errno
 from collections import OrderedDict
@@ -33,6 +34,7 @@ from magnetar.bookie.entry_log_format import (
     log_name,
 )
 from magnetar.bookie.entry_steps import EntrySteps
+from magnetar.bookie.kept_pages import KeptPages, Stretch
 from magnetar.bookie.ledger_index import Place, location_of
 from magnetar.bookie.records import log_buffers
 from magnetar.config.bookie import BookieSettings
@@ -44,6 +46,8 @@ _SCAN_BYTES: Final = 1024 * 1024
 _MAP_BYTES_MAX: Final = 64 * 1024 * 1024
 # How much larger the steps of a hurried flush are: adds that wait for room cost more than those behind a longer sync.
 _HURRIED_STEPS: Final = 8
+# And how many pieces it writes in one call: the way to a thread and back costs a busy loop more than a piece does.
+_HURRIED_PIECES: Final = 8
 
 
 class EntryLogWriter:
@@ -59,6 +63,7 @@ class EntryLogWriter:
         self._write_bytes = settings.entry_log_write_bytes
         self._unsynced_bytes_max = settings.entry_log_unsynced_bytes_max
         self._unsynced_bytes = 0
+        self._kept = KeptPages(settings.entry_log_kept_bytes_max)
         self._file: File | None = None
         self._log_id = 0
         self._seed = 0
@@ -83,22 +88,39 @@ class EntryLogWriter:
                 await self.finish()
                 await self._begin()
             assert self._file is not None
-            taken = steps.take(min(self._write_bytes, self._log_bytes_max - self._offset))
-            location = location_of(self._log_id, 0)
-            buffers, new_rows = log_buffers(self._seed, self._offset, location, taken, self._bytes_by_ledger)
-            rows += new_rows
-            await self._file.write(self._offset, buffers)
-            written = sum(map(len, buffers))
+            pieces, at_once = (_HURRIED_PIECES, _HURRIED_STEPS) if is_hurried() else (1, 1)
+            written = await self._write_some(self._file, steps, rows, pieces)
             self._offset += written
             self._unsynced_bytes += written
-            steps_at_once = _HURRIED_STEPS if is_hurried() else 1
-            if self._unsynced_bytes >= steps_at_once * self._unsynced_bytes_max:
+            if self._unsynced_bytes >= at_once * self._unsynced_bytes_max:
                 await self.sync()
 
+    async def _write_some(self, file: File, steps: EntrySteps, rows: bytearray, pieces: int) -> int:
+        """Write what is next, in one call; returns its bytes. Others have their turn while it is made ready."""
+        buffers: list[bytes] = []
+        end = self._offset
+        for piece in range(pieces):
+            if piece:
+                if end >= self._log_bytes_max or not steps.has_more():
+                    break
+                await asyncio.sleep(0)
+            taken = steps.take(min(self._write_bytes, self._log_bytes_max - end))
+            location = location_of(self._log_id, 0)
+            made, new_rows = log_buffers(self._seed, end, location, taken, self._bytes_by_ledger)
+            rows += new_rows
+            buffers += made
+            end += sum(map(len, made))
+        await file.write(self._offset, buffers, early=pieces > 1)
+        return end - self._offset
+
     async def sync(self) -> None:
-        self._unsynced_bytes = 0
+        log_id, end = self._log_id, self._offset
+        begin, self._unsynced_bytes = end - self._unsynced_bytes, 0
         if self._file is not None:
             await self._file.sync()
+            self._kept.note(log_id, begin, end)
+            for stretch in self._kept.take_surplus():
+                await self._logs.let_go(stretch)
 
     async def finish(self) -> None:
         """End the present log with its map, durably."""
@@ -188,6 +210,13 @@ class EntryLogs:
             raise EntryUnknown(f"entry log {self._path(log_id)} cannot be read at {offset}: {error}") from error
         finally:
             await self._close_surplus()
+
+    async def let_go(self, stretch: Stretch) -> None:
+        """The kernel need not keep this in memory; a wish, which nobody is refused or told about."""
+        with contextlib.suppress(OSError):
+            file = await self._opened(stretch.log_id)
+            await file.let_go(stretch.begin, stretch.end - stretch.begin)
+        await self._close_surplus()
 
     def checked(self, ledger_id: int, place: Place, record: bytes) -> bytes:
         """The entry in a record's bytes, or EntryUnknown."""

@@ -58,6 +58,9 @@ class BookieSettings:
     entry_log_write_bytes: int = MEBIBYTE
     # A flush is synced whenever so much is written: a sync of the journal waits for this much at most, not for all.
     entry_log_unsynced_bytes_max: int = 2 * MEBIBYTE
+    # How much of the newest entries the kernel keeps in memory for who catches up; what is older comes from the disk.
+    # 0: as much as it likes.
+    entry_log_kept_bytes_max: int = 1024 * MEBIBYTE
     open_entry_logs_max: int = 64
 
     # Places of entries that the index holds in memory before it writes them out as a sorted file, and what it caches.

@@ -62,12 +62,19 @@ class File(ABC):
         """Bytes from offset; shorter only at the end of the file."""
 
     @abstractmethod
-    async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all the buffers one after another from offset, or raise."""
+    async def write(self, offset: int, buffers: Sequence[Buffer], *, early: bool = False) -> None:
+        """Write all the buffers one after another from offset, or raise.
+
+        Early: the disk may begin with them at once, so that a later sync waits for less. A wish.
+        """
 
     @abstractmethod
     async def sync(self) -> None:
         """Make what was written durable. After an error the file cannot be trusted: every later sync raises it too."""
+
+    @abstractmethod
+    async def let_go(self, offset: int, length: int) -> None:
+        """What was synced of this need not be kept in memory. A wish: reads stay what they are."""
 
     @abstractmethod
     async def truncate(self, length: int) -> None: ...

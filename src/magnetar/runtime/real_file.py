@@ -50,8 +50,9 @@ class RealFile(File):
         rest = await self._run(_read_fully, self._open_fd(), offset + len(start), length - len(start))
         return start + rest if start else rest
 
-    async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        written = await self._run(write_fully, self._open_fd(), buffers, offset)
+    async def write(self, offset: int, buffers: Sequence[Buffer], *, early: bool = False) -> None:
+        write = _write_early if early and hasattr(os, "posix_fadvise") else write_fully
+        written = await self._run(write, self._open_fd(), buffers, offset)
         self._size = max(self._size, offset + written)
 
     async def sync(self) -> None:
@@ -64,6 +65,10 @@ class RealFile(File):
         # The kernel forgets what it could not write: a later sync would say yes to bytes that are gone.
         if self._sync_error is not None:
             raise self._sync_error.with_traceback(None)
+
+    async def let_go(self, offset: int, length: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            await self._run(os.posix_fadvise, self._open_fd(), offset, length, os.POSIX_FADV_DONTNEED)
 
     async def truncate(self, length: int) -> None:
         await self._run(os.ftruncate, self._open_fd(), length)
@@ -115,3 +120,10 @@ def _read_fully(fd: int, offset: int, length: int) -> bytes:
         offset += len(part)
         length -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _write_early(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+    written = write_fully(fd, buffers, offset)
+    # Of pages that are to leave, Linux first begins to write the dirty ones, and does not wait for them.
+    os.posix_fadvise(fd, offset, written, os.POSIX_FADV_DONTNEED)
+    return written

@@ -61,7 +61,7 @@ class SimulatedFile(File):
         await self._call(Call.READ)
         return bytes(self._pages.visible[offset : offset + length])
 
-    async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+    async def write(self, offset: int, buffers: Sequence[Buffer], *, early: bool = False) -> None:
         await self._call(Call.WRITE)
         data = b"".join(buffers)
         if data:
@@ -79,6 +79,9 @@ class SimulatedFile(File):
         if self._sync_error is not None:
             raise self._sync_error.with_traceback(None)
         self._pages.sync(mark)
+
+    async def let_go(self, offset: int, length: int) -> None:
+        """Everything here is memory."""
 
     async def truncate(self, length: int) -> None:
         await self._call(Call.WRITE)

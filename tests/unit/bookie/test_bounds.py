@@ -5,9 +5,11 @@ import asyncio
 import errno
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
+from magnetar.bookie.checkpoint import Checkpoints
 from magnetar.bookie.journal_format import RecordKind
 from magnetar.bookie.journal_replay import JournalReplay
 from magnetar.bookie.storage import BookieStorage
@@ -74,6 +76,31 @@ def test_adds_held_too_long_are_refused() -> None:
             assert set(answers.codes.values()) == {TOO_MANY_REQUESTS}, "overdue before the slow sync ends"
             await answers.until(19)
             assert set(answers.codes.values()) == {OK, TOO_MANY_REQUESTS}
+
+    run(scenario())
+
+
+def test_a_flush_that_adds_waited_for_is_hurried_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurried: list[bool] = []
+    run_checkpoint = Checkpoints.run
+
+    async def noted(self: Checkpoints, *args: Any, is_hurried: bool = False) -> None:
+        hurried.append(is_hurried)
+        await asyncio.sleep(0.05)
+        await run_checkpoint(self, *args, is_hurried=is_hurried)
+
+    monkeypatch.setattr(Checkpoints, "run", noted)
+
+    async def scenario() -> None:
+        async with bench(SimulatedDisk(), replace(SMALL, flush_interval_ms=3_600_000)) as storage:
+            await add_all(storage, 1, range(1))
+            del hurried[:]
+            # Half of the cache, a whole one, and more: the second flush begins with adds in front of the door.
+            answers = Answers()
+            for entry_id in range(1, 41):
+                storage.add(1, entry_id, packed(1, entry_id, bytes(400)), KEY, answers)
+            await answers.until(40)
+            assert hurried[:2] == [False, True]
 
     run(scenario())
 
