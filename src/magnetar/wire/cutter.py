@@ -49,8 +49,8 @@ class Cutter(ABC, Generic[Piece]):
         """Whether the header_bytes at start may begin a piece; if not, the fault is set."""
 
     @abstractmethod
-    def _take(self, data: memoryview) -> Piece:
-        """What exactly one whole piece holds."""
+    def _take(self, held: memoryview, rest: memoryview) -> Piece:
+        """What exactly one whole piece holds, of which the first part, its header included, was held back."""
 
     def widen(self, bytes_max: int) -> None:
         """A larger (or smaller) limit for pieces to come, once the two sides have agreed on one."""
@@ -72,17 +72,19 @@ class Cutter(ABC, Generic[Piece]):
         start = 0
         view = memoryview(chunk)
         while True:
+            is_sized = len(self._held) >= self.header_bytes
             missing = self._wanted_bytes - len(self._held)
             part = view[start : start + missing]
             start += len(part)
+            if is_sized and len(part) == missing:
+                # Not held first: a large piece mostly ends in the chunk behind the one that it began in.
+                with memoryview(self._held) as held:
+                    pieces.append(self._take(held, part))
+                self._release()
+                return start
             self._hold(part)
             if self.fault is not None or len(part) < missing:
                 return len(chunk)
-            if len(self._held) == self._wanted_bytes:
-                with memoryview(self._held) as whole:
-                    pieces.append(self._take(whole))
-                self._release()
-                return start
 
     def _release(self) -> None:
         self._held.clear()

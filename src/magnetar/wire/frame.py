@@ -79,7 +79,10 @@ class FrameCutter(Cutter[Frame]):
             self._refuse(f"A command of {command_size} bytes does not fit into a frame of total size {total}.")
         return self.fault is None
 
-    def _take(self, data: memoryview) -> Frame:
-        _, command_size = _HEADER.unpack_from(data)
+    def _take(self, held: memoryview, rest: memoryview) -> Frame:
+        _, command_size = _HEADER.unpack_from(held)
         body = HEADER_BYTES + command_size
-        return bytes(data[HEADER_BYTES:body]), bytes(data[body:])
+        if body <= len(held):
+            return bytes(held[HEADER_BYTES:body]), b"".join((held[body:], rest))
+        missing = body - len(held)
+        return b"".join((held[HEADER_BYTES:], rest[:missing])), bytes(rest[missing:])

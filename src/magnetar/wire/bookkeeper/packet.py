@@ -52,8 +52,8 @@ class PacketCutter(Cutter[bytes]):
     def _is_possible(self, data: bytes | bytearray, start: int) -> bool:
         return True
 
-    def _take(self, data: memoryview) -> bytes:
-        return bytes(data[SIZE_BYTES:])
+    def _take(self, held: memoryview, rest: memoryview) -> bytes:
+        return b"".join((held[SIZE_BYTES:], rest))
 
 
 def is_protobuf(packet: bytes) -> bool:
