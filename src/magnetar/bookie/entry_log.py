@@ -129,7 +129,7 @@ class EntryLogWriter:
             return
         data = encode_map(self._seed, self._offset, self._bytes_by_ledger)
         await file.write(self._offset, (data,))
-        await file.sync()
+        await self.sync()
         map_bytes = len(data) - RECORD_OVERHEAD_BYTES
         await file.write(0, (encode_header(LogHeader(self._log_id, self._offset, map_bytes)),))
         await file.sync()
@@ -138,6 +138,7 @@ class EntryLogWriter:
     async def abandon(self) -> None:
         """Leave the present log as it is, without a map."""
         file, self._file = self._file, None
+        self._unsynced_bytes = 0
         if file is not None:
             await file.close()
 

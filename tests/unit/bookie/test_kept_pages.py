@@ -82,6 +82,31 @@ def test_a_flush_lets_go_of_what_is_older_than_the_bound_and_synced(monkeypatch:
     assert ends[-1] == HEADER_BYTES + (len(ENTRIES) - 10) * RECORD_BYTES
 
 
+def test_what_was_written_to_a_log_that_is_full_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go: list[tuple[str, int, int]] = []
+
+    async def noted(self: SimulatedFile, offset: int, length: int) -> None:
+        let_go.append((self.path, offset, offset + length))
+
+    monkeypatch.setattr(SimulatedFile, "let_go", noted)
+    # Logs that are full before a step is.
+    settings = replace(SMALL, entry_log_bytes_max=HEADER_BYTES + 7 * RECORD_BYTES, entry_log_kept_bytes_max=1)
+
+    async def scenario() -> None:
+        disk = SimulatedDisk()
+        await disk.make_directory("d")
+        logs = await EntryLogs.open(disk, "d", settings)
+        writer = logs.writer()
+        await writer.append([ENTRIES], bytearray())
+        await writer.finish()
+        await logs.close()
+
+    run(scenario())
+    assert all(HEADER_BYTES <= begin < end for _, begin, end in let_go)
+    assert sum(end - begin for _, begin, end in let_go) == len(ENTRIES) * RECORD_BYTES - 1
+    assert len({path for path, _, _ in let_go}) == -(-len(ENTRIES) // 7)
+
+
 def test_letting_go_of_a_log_that_is_gone_is_nobodys_trouble() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk()
