@@ -73,9 +73,9 @@ def test_an_append_that_ends_half_way_ends_the_broker(loop_run: Any, monkeypatch
         async with LocalPulsar(transport="memory") as pulsar:
             broker = pulsar.standalone.broker
             broker._on_crash = lambda _, error: failed.set_result(error)
-            # Nobody is left who would answer its goodbye.
-            async with pulsar.client(operation_timeout_seconds=1) as client:
-                producer = await client.create_producer(TOPIC)
+            async with pulsar.client() as client:
+                # Nobody is left who would answer the second message.
+                producer = await client.create_producer(TOPIC, send_timeout_millis=500)
                 await producer.send(b"whole")
                 with monkeypatch.context() as broken:
                     broken.setattr(LedgerWriter, "append", half_way)
