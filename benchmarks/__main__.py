@@ -51,7 +51,7 @@ LOADS = (
     Load("publish", "publish-raw", shared=publishing.raw),
     Load("publish", "publish-sustained", shared=publishing.sustained),
     Load("publish", "publish-official", shared=publishing.official_client),
-    Load("publish", "publish-perf", shared=publishing.pulsar_perf, peers_only=True),
+    Load("publish", "publish-perf", fresh=publishing.pulsar_perf, peers_only=True),
     Load("latency", "latency", shared=latency.fixed_rates),
     Load("latency", "one-at-a-time", shared=latency.one_at_a_time),
     Load("latency", "end-to-end", shared=latency.end_to_end),

@@ -2,8 +2,10 @@
 """Publish throughput: unbatched and batched, small and large, with one and with many producers and topics."""
 
 import re
+import shutil
 import subprocess
 import time
+from pathlib import Path
 from statistics import median
 
 import pulsar
@@ -14,7 +16,7 @@ from benchmarks.peers import ApachePulsar
 from benchmarks.raw_consume import RawConsumer, consume
 from benchmarks.raw_frames import Shape
 from benchmarks.raw_publish import publish
-from benchmarks.servers import Server, cpu_s
+from benchmarks.servers import Peer, Server, cpu_s, until_settled
 
 IN_FLIGHT = 1_000
 MANY = 50
@@ -136,8 +138,22 @@ def official_client(server: Server, scale: Scale) -> list[Figure]:
     return found
 
 
-def pulsar_perf(server: Server, scale: Scale) -> list[Figure]:
-    """Apache's own load generator, where its distribution is at hand."""
+def pulsar_perf(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
+    """Apache's own load generator, where its distribution is at hand.
+
+    A server of its own, whose data goes with it: tens of gigabytes that nobody reads would be in the way of whoever
+    comes next, and a disk that is nearly full makes a server read-only.
+    """
+    try:
+        with peer.server(directory) as server:
+            warm_up(server, scale)
+            until_settled(server.pid)
+            return _pulsar_perf(server, scale)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _pulsar_perf(server: Server, scale: Scale) -> list[Figure]:
     apache = ApachePulsar()
     loads = [("unbatched 1 KiB", 1024, ["--batch-max-messages", "1"], "1.0× → 1.5×")]
     loads += [("batched 1 KiB", 1024, [], "1.2× → 1.5×"), ("batched 100 B", 100, [], "0.9× → 1×")]
