@@ -73,12 +73,20 @@ def _line(cells: list[str]) -> str:
 
 
 def page(text: str, runs: dict[str, list[Row]]) -> str:
-    """The page with the measured part replaced."""
+    """The page with the measured part replaced; a run that was not made here stays as it stands."""
     head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
+    before, _, tail = rest.partition(END)
     plots = [f"![{name}](performance/{name}.png)" for name in PLOTTED if (PLOTS / f"{name}.png").exists()]
-    parts = [BEGIN, *plots, *(markdown(name, runs[name]) for name in RUNS if name in runs), END]
+    kept = {name: _section(before, title) for name, title in RUNS.items()}
+    sections = [markdown(name, runs[name]) if name in runs else kept[name] for name in RUNS]
+    parts = [BEGIN, *plots, *(section for section in sections if section), END]
     return head + "\n\n".join(parts) + (tail or "\n")
+
+
+def _section(text: str, title: str) -> str:
+    """What the page says of a run already; empty when it says nothing."""
+    _, found, rest = text.partition(f"### {title}\n")
+    return (found + rest.partition("\n### ")[0]).strip()
 
 
 def draw(runs: dict[str, list[Row]]) -> list[Path]:

@@ -54,6 +54,13 @@ def test_the_page_keeps_what_stands_around_the_marks(tmp_path: Path) -> None:
     assert page(once, {"peers": document}) == once
     assert "| publish | 200 msg/s | 100 msg/s | 2.00× (better) | 1× → 2× |" in once
     assert "| only ours | 1.50 s | – | – |" in markdown("peers", document)
+    # A run that was not made here stays as it stands, and one that was takes its own place only.
+    spark = "### Topics in Spark\n\n- begun long ago\n\n#### Spark\n\n| rows | 7 |"
+    both = page(once.replace(END, f"{spark}\n\n{END}"), {"peers": document})
+    assert spark in both
+    assert both.replace(f"{spark}\n\n", "") == once
+    assert page(both, {"spark": document}).count("### Beside Apache Pulsar") == 1
+    assert "long ago" not in page(both, {"spark": document})
 
 
 def test_less_is_better_where_a_figure_says_so() -> None:
