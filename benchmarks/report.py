@@ -22,6 +22,8 @@ PLOTS: Final = HOUSE / "docs" / "performance"
 BEGIN: Final = "<!-- measured: written by python -m benchmarks.report -->"
 END: Final = "<!-- end of what is measured -->"
 RUNS: Final = {"peers": "Beside Apache Pulsar", "bench": "Magnetar alone", "spark": "Topics in Spark"}
+# In this order, whichever was measured last; what is not named here follows.
+GROUPS: Final = ("start and memory", "publish", "latency", "consume", "admin", "many", "cost of one more", "recovery")
 PLOTTED: Final = {
     "publish": ("publish", "msg/s"),
     "latency": ("latency", "ms"),
@@ -33,9 +35,11 @@ Row = dict[str, Any]
 
 
 def rows_of(document: list[Row]) -> tuple[list[Row], Row]:
-    """The measured rows of a run, and what it says about itself."""
+    """The measured rows of a run, group by group, and what it says about itself."""
     about: Row = next(row["about"] for row in document if "about" in row)
-    return [row for row in document if "number" in row], about
+    rows = [row for row in document if "number" in row]
+    groups = [*GROUPS, *dict.fromkeys(row["group"] for row in rows if row["group"] not in GROUPS)]
+    return sorted(rows, key=lambda row: groups.index(row["group"])), about
 
 
 def verdict(ratio: float, better: str) -> str:

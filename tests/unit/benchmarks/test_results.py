@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.__main__ import LOADS, medians
 from benchmarks.figures import LESS, Figure, Scale, percentile, shown
-from benchmarks.report import BEGIN, END, markdown, page, verdict
+from benchmarks.report import BEGIN, END, markdown, page, rows_of, verdict
 from benchmarks.results import Run, Side
 from tools.feature_record import catalogue
 from tools.features import measurements
@@ -54,6 +54,8 @@ def test_the_page_keeps_what_stands_around_the_marks(tmp_path: Path) -> None:
     assert page(once, {"peers": document}) == once
     assert "| publish | 200 msg/s | 100 msg/s | 2.00× (better) | 1× → 2× |" in once
     assert "| only ours | 1.50 s | – | – |" in markdown("peers", document)
+    groups = [row["group"] for row in rows_of([*document, *document])[0]]
+    assert groups == sorted(groups, key=groups.index), "each group stands together"
     # A run that was not made here stays as it stands, and one that was takes its own place only.
     spark = "### Topics in Spark\n\n- begun long ago\n\n#### Spark\n\n| rows | 7 |"
     both = page(once.replace(END, f"{spark}\n\n{END}"), {"peers": document})
