@@ -81,8 +81,7 @@ def page(text: str, runs: dict[str, list[Row]]) -> str:
     head, _, rest = text.partition(BEGIN)
     before, _, tail = rest.partition(END)
     plots = [f"![{name}](performance/{name}.png)" for name in PLOTTED if (PLOTS / f"{name}.png").exists()]
-    kept = {name: _section(before, title) for name, title in RUNS.items()}
-    sections = [markdown(name, runs[name]) if name in runs else kept[name] for name in RUNS]
+    sections = [markdown(name, runs[name]) if name in runs else _section(before, title) for name, title in RUNS.items()]
     parts = [BEGIN, *plots, *(section for section in sections if section), END]
     return head + "\n\n".join(parts) + (tail or "\n")
 

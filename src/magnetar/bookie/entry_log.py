@@ -213,7 +213,7 @@ class EntryLogs:
             await self._close_surplus()
 
     async def let_go(self, stretch: Stretch) -> None:
-        """The kernel need not keep this in memory; a wish, which nobody is refused or told about."""
+        """The kernel need not keep this in memory; a log that is gone has nothing there."""
         with contextlib.suppress(OSError):
             file = await self._opened(stretch.log_id)
             await file.let_go(stretch.begin, stretch.end - stretch.begin)

@@ -299,6 +299,12 @@ BOOKKEEPER_KEYS: Final[tuple[Key, ...]] = (
         ("logSizeLimit", "entry_log_bytes_max", Whole(MIB, 2**40), "An entry log ends at this size."),
         ("writeBufferSizeBytes", "entry_log_write_bytes", Whole(KIB, 2**30), "Entry logs are written in such pieces."),
         (
+            "bookie.entry_log_kept_bytes_max",
+            "entry_log_kept_bytes_max",
+            Whole(0, 2**50),
+            "Newest entries that the kernel keeps in memory; older ones come from the disk. 0: as many as it likes.",
+        ),
+        (
             "dbStorage_rocksDB_writeBufferSizeMB",
             "index_write_buffer_bytes",
             MEGABYTES,

@@ -23,13 +23,17 @@ class _Found(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint64) for name in ("present", "dirty", "written", "evicted", "recently_evicted"))
 
 
+# With the interpreter's lock: it takes a microsecond, and whoever gave the lock away would wait for it.
+_syscall = ctypes.PyDLL(None).syscall if sys.platform.startswith("linux") else None
+
+
 class KernelMemory:
-    """Asked by one thread. Where the kernel does not answer, everything may be there: the read itself finds out."""
+    """For one file, asked by one thread. Where there is no answer all may be there: the read itself finds out."""
 
     __slots__ = ("_ask", "_found", "_range")
 
     def __init__(self) -> None:
-        self._ask = ctypes.CDLL(None, use_errno=True).syscall if sys.platform.startswith("linux") else None
+        self._ask = _syscall
         self._range = _Range()
         self._found = _Found()
 

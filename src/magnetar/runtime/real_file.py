@@ -6,6 +6,7 @@ disk's threads. Carries.
 """
 
 import asyncio
+import contextlib
 import errno
 import io
 import os
@@ -22,7 +23,6 @@ _T = TypeVar("_T")
 _READ_NOW: int | None = getattr(os, "RWF_NOWAIT", None)
 # A fifth of a millisecond on the loop. The way through a thread takes longer, and a turn of the loop on either side.
 _READ_NOW_BYTES_MAX = 1024 * 1024 + 64 * 1024
-_kernel_memory = KernelMemory()
 
 
 class RealFile(File):
@@ -32,9 +32,9 @@ class RealFile(File):
         self._calls = calls
         self._on_closed = on_closed
         self._size = os.fstat(fd).st_size
-        if hasattr(os, "posix_fadvise"):
-            # Whoever reads on says how much himself. The kernel would order more ahead from whoever reads, on the loop.
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        # Whoever reads on says how much himself. The kernel would order more ahead from whoever reads, on the loop.
+        _advise(fd, 0, 0, "POSIX_FADV_RANDOM")
+        self._kernel_memory = KernelMemory()
         self._under_way = CallsUnderWay()
         self._sync_error: OSError | None = None
 
@@ -51,8 +51,7 @@ class RealFile(File):
         return start + rest if start else rest
 
     async def write(self, offset: int, buffers: Sequence[Buffer], *, early: bool = False) -> None:
-        write = _write_early if early and hasattr(os, "posix_fadvise") else write_fully
-        written = await self._run(write, self._open_fd(), buffers, offset)
+        written = await self._run(_write_early if early else write_fully, self._open_fd(), buffers, offset)
         self._size = max(self._size, offset + written)
 
     async def sync(self) -> None:
@@ -67,8 +66,7 @@ class RealFile(File):
             raise self._sync_error.with_traceback(None)
 
     async def let_go(self, offset: int, length: int) -> None:
-        if hasattr(os, "posix_fadvise"):
-            await self._run(os.posix_fadvise, self._open_fd(), offset, length, os.POSIX_FADV_DONTNEED)
+        await self._run(_advise, self._open_fd(), offset, length, "POSIX_FADV_DONTNEED")
 
     async def truncate(self, length: int) -> None:
         await self._run(os.ftruncate, self._open_fd(), length)
@@ -90,7 +88,7 @@ class RealFile(File):
     def _read_now(self, offset: int, length: int) -> bytes:
         """All of it if the kernel has it at hand; the thread decides about errors and the end of the file."""
         assert _READ_NOW is not None
-        if not _kernel_memory.may_have(self._open_fd(), offset, length):
+        if not self._kernel_memory.may_have(self._open_fd(), offset, length):
             return b""
         # The one way to have the kernel write into what becomes `bytes`, without a copy.
         holder = io.BytesIO(bytes(length))
@@ -125,5 +123,12 @@ def _read_fully(fd: int, offset: int, length: int) -> bytes:
 def _write_early(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
     written = write_fully(fd, buffers, offset)
     # Of pages that are to leave, Linux first begins to write the dirty ones, and does not wait for them.
-    os.posix_fadvise(fd, offset, written, os.POSIX_FADV_DONTNEED)
+    _advise(fd, offset, written, "POSIX_FADV_DONTNEED")
     return written
+
+
+def _advise(fd: int, offset: int, length: int, advice: str) -> None:
+    """A wish: whoever cannot take it goes on without."""
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(fd, offset, length, getattr(os, advice))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from magnetar.bookie.entry_log import EntryLogs
 from magnetar.bookie.entry_log_format import HEADER_BYTES, RECORD_OVERHEAD_BYTES
 from magnetar.bookie.kept_pages import KeptPages, Stretch
+from magnetar.config.bookie import BookieSettings
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_file import SimulatedFile
 from tests.unit.bookie.benches import SMALL, packed, run
@@ -53,44 +54,14 @@ def test_without_a_bound_nothing_is_noted() -> None:
     assert kept.bytes_held == 0
 
 
-@pytest.mark.feature("F-BKS-18")
-def test_a_flush_lets_go_of_what_is_older_than_the_bound_and_synced(monkeypatch: pytest.MonkeyPatch) -> None:
-    let_go: list[tuple[str, int, int]] = []
-
-    async def noted(self: SimulatedFile, offset: int, length: int) -> None:
-        let_go.append((self.path, offset, length))
-
-    monkeypatch.setattr(SimulatedFile, "let_go", noted)
-    settings = replace(
-        SMALL, entry_log_bytes_max=1 << 20, entry_log_unsynced_bytes_max=1, entry_log_kept_bytes_max=10 * RECORD_BYTES
-    )
-
-    async def scenario() -> None:
-        disk = SimulatedDisk()
-        await disk.make_directory("d")
-        logs = await EntryLogs.open(disk, "d", settings)
-        writer = logs.writer()
-        await writer.append([ENTRIES], bytearray())
-        await writer.sync()
-        await writer.finish()
-        await logs.close()
-
-    run(scenario())
-    assert {path for path, _, _ in let_go} == {"d/0.log"}
-    ends = [offset + length for _, offset, length in let_go]
-    assert [offset for _, offset, _ in let_go] == [HEADER_BYTES, *ends[:-1]]
-    assert ends[-1] == HEADER_BYTES + (len(ENTRIES) - 10) * RECORD_BYTES
-
-
-def test_what_was_written_to_a_log_that_is_full_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def let_go_by(settings: BookieSettings, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """Write all entries out; which file was let go of, from where to where."""
     let_go: list[tuple[str, int, int]] = []
 
     async def noted(self: SimulatedFile, offset: int, length: int) -> None:
         let_go.append((self.path, offset, offset + length))
 
     monkeypatch.setattr(SimulatedFile, "let_go", noted)
-    # Logs that are full before a step is.
-    settings = replace(SMALL, entry_log_bytes_max=HEADER_BYTES + 7 * RECORD_BYTES, entry_log_kept_bytes_max=1)
 
     async def scenario() -> None:
         disk = SimulatedDisk()
@@ -102,6 +73,25 @@ def test_what_was_written_to_a_log_that_is_full_counts_too(monkeypatch: pytest.M
         await logs.close()
 
     run(scenario())
+    return let_go
+
+
+@pytest.mark.feature("F-BKS-18")
+def test_a_flush_lets_go_of_what_is_older_than_the_bound_and_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(
+        SMALL, entry_log_bytes_max=1 << 20, entry_log_unsynced_bytes_max=1, entry_log_kept_bytes_max=10 * RECORD_BYTES
+    )
+    let_go = let_go_by(settings, monkeypatch)
+    assert {path for path, _, _ in let_go} == {"d/0.log"}
+    ends = [end for _, _, end in let_go]
+    assert [begin for _, begin, _ in let_go] == [HEADER_BYTES, *ends[:-1]]
+    assert ends[-1] == HEADER_BYTES + (len(ENTRIES) - 10) * RECORD_BYTES
+
+
+def test_what_was_written_to_a_log_that_is_full_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Logs that are full before a step is.
+    settings = replace(SMALL, entry_log_bytes_max=HEADER_BYTES + 7 * RECORD_BYTES, entry_log_kept_bytes_max=1)
+    let_go = let_go_by(settings, monkeypatch)
     assert all(HEADER_BYTES <= begin < end for _, begin, end in let_go)
     assert sum(end - begin for _, begin, end in let_go) == len(ENTRIES) * RECORD_BYTES - 1
     assert len({path for path, _, _ in let_go}) == -(-len(ENTRIES) // 7)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/configuration.md is in step with the table."""
 
+import re
 from dataclasses import dataclass
 
 from magnetar.config.keys import KEYS
+from magnetar.config.load import SettingsFile, load_settings
 from tools.configuration_page import PAGE, field_comments, page
 
 
@@ -32,3 +34,10 @@ class Example:
 
 def test_comments_above_a_field_are_its_meaning() -> None:
     assert field_comments(Example) == {"first": "About first, on two lines."}
+
+
+def test_what_the_page_says_of_zero_may_be_asked_for() -> None:
+    rows = re.findall(r"^\| `([^`]+)` .* 0: ", page(), re.MULTILINE)
+    assert "bookie.entry_log_kept_bytes_max" in rows
+    for name in rows:
+        load_settings([SettingsFile("zero.conf", f"{name}=0")])
