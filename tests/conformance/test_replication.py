@@ -285,6 +285,8 @@ def test_a_replicated_subscription_goes_on_in_another_cluster(
         send(1)
         taken = take(consumer, 1)
         assert taken == sent[-1:]
+        if topic not in west.ask("GET", "persistent/geo/all"):
+            return False
         shown = west.ask("GET", f"{path}/stats")["subscriptions"].get("kept")
         return bool(shown and shown["isReplicated"] and shown["msgBacklog"] < 40)
 
