@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import types
 from pyspark.sql.datasource import WriterCommitMessage
 
+from magnetar.errors import DamagedRecord
 from magnetar.spark import committer, publisher, sink_log
 from magnetar.spark.source import PulsarDataSource
 from magnetar.spark.stream_writer import PulsarStreamWriter
@@ -131,5 +132,6 @@ def test_a_replay_after_a_crash_writes_everything_once(
     run_batch(standalone, topic, 1, seed=3)
     run_batch(standalone, topic, 1, seed=4)
     run_batch(standalone, topic, 2, seed=5)
-    run_batch(standalone, topic, 0, seed=6)
+    with pytest.raises(DamagedRecord):
+        run_batch(standalone, topic, 0, seed=6)
     assert published(standalone, topic) == Counter(f"{batch}-{number}" for batch in range(3) for number in range(200))

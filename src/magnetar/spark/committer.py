@@ -5,10 +5,11 @@ Each step can be done again after a crash at any point: the log's last record sa
 Carries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from magnetar.client.schema_info import SchemaInfo
+from magnetar.errors import DamagedRecord, ProducerFenced
 from magnetar.names import TopicName
 from magnetar.spark.cluster import Cluster
 from magnetar.spark.cursors import drop, move
@@ -56,8 +57,11 @@ class Committer:
     def _publisher(self) -> Publisher:
         return Publisher(self._client, self._topics.staging, self._name, self._info, self._timeout_s)
 
-    async def commit(self, batch: int, attempts: Sequence[StagedAttempt]) -> None:
-        """Returns when the batch is in its targets, whole and once. Raises ProducerFenced where another took over."""
+    async def commit(self, batch: int, attempts: Sequence[StagedAttempt], query: str = "") -> None:
+        """Returns when the batch is in its targets, whole and once. Raises ProducerFenced where another took over.
+
+        DamagedRecord where the checkpoint that the batch comes from, or the sink's log, is not what it was.
+        """
         if self._topics.log is None:
             await self._commit_once(attempts)
             return
@@ -65,6 +69,8 @@ class Committer:
         await log.open()
         try:
             last = log.last
+            if last is not None:
+                last.check_follower(batch, query)
             if last is not None and not last.is_done:
                 # A predecessor decided and did not finish; its word counts, for this batch or the one before.
                 await self._finish(log, last, self._publisher(), is_new=False)
@@ -73,7 +79,8 @@ class Committer:
                 publisher = self._publisher()
                 try:
                     wanted = {topic: None for one in attempts for topic in one.counts}
-                    manifest = decide(last, batch, attempts, await publisher.ends(wanted))
+                    manifest = decide(last, batch, attempts, await publisher.ends(wanted), query)
+                    await self._check_log(log, publisher.ahead(manifest))
                     await log.write(manifest)
                 except BaseException:
                     await publisher.close()
@@ -81,6 +88,19 @@ class Committer:
                 await self._finish(log, manifest, publisher, is_new=True)
         finally:
             await log.close()
+
+    async def _check_log(self, log: SinkLog, ahead: Mapping[str, int]) -> None:
+        last = log.last
+        if not ahead:
+            return
+        await log.catch_up()
+        if log.last != last:
+            raise ProducerFenced(f"{self._topics.log}: another driver has gone on")
+        target, sequence_id = min(ahead.items())
+        raise DamagedRecord(
+            f"{target} has messages of this sink up to number {sequence_id}, which its log {self._topics.log} does not "
+            "know of: it was deleted, or a time to live has cut it. Nothing was written; give the query another sinkId"
+        )
 
     async def _finish(self, log: SinkLog, manifest: Manifest, publisher: Publisher, *, is_new: bool) -> None:
         try:

@@ -52,6 +52,8 @@ class Manifest:
     targets: Mapping[str, Target] = field(default_factory=dict)
     # The next sequence id of every target that this sink has ever written to.
     next_sequences: Mapping[str, int] = field(default_factory=dict)
+    # The query whose batch it is; empty where it is not known.
+    query: str = ""
 
     def to_bytes(self) -> bytes:
         written = {
@@ -67,6 +69,7 @@ class Manifest:
                 topic: [one.first_sequence, one.messages, str(one.end)] for topic, one in sorted(self.targets.items())
             },
             "next": dict(sorted(self.next_sequences.items())),
+            "query": self.query,
         }
         return json.dumps(written, separators=(",", ":")).encode()
 
@@ -90,12 +93,26 @@ class Manifest:
                     for topic, (first, messages, end) in found["targets"].items()
                 },
                 found["next"],
+                str(found.get("query", "")),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedRecord(f"a record of a sink's log cannot be read: {error}") from error
 
     def done(self) -> "Manifest":
-        return Manifest(self.serial + 1, self.batch, True, (), {}, self.next_sequences)
+        return Manifest(self.serial + 1, self.batch, True, (), {}, self.next_sequences, self.query)
+
+    def check_follower(self, batch: int, query: str) -> None:
+        """Raises DamagedRecord for a batch that comes neither again nor next: its checkpoint is not this sink's."""
+        if self.query and query and query != self.query:
+            raise DamagedRecord(
+                f"this sink is that of query {self.query}, and query {query} has another checkpoint, or lost it. "
+                "Restore the checkpoint, or give the query another sinkId"
+            )
+        if batch < self.batch:
+            raise DamagedRecord(
+                f"this sink has decided batch {self.batch}, and batch {batch} comes: the query's checkpoint was lost "
+                "or set back. Restore it, or give the query another sinkId"
+            )
 
     @property
     def first(self) -> Place:
@@ -112,7 +129,11 @@ def following(last: Manifest | None, record: Manifest) -> Manifest:
 
 
 def decide(
-    previous: Manifest | None, batch: int, attempts: Sequence[StagedAttempt], ends: Mapping[str, Place]
+    previous: Manifest | None,
+    batch: int,
+    attempts: Sequence[StagedAttempt],
+    ends: Mapping[str, Place],
+    query: str = "",
 ) -> Manifest:
     """The manifest of a new batch. `ends`: where each target ends now."""
     used = tuple(sorted((one for one in attempts if one.messages), key=lambda one: one.producer))
@@ -127,4 +148,4 @@ def decide(
         targets[topic] = Target(first, totals[topic], ends[topic])
         next_sequences[topic] = first + totals[topic]
     serial = 0 if previous is None else previous.serial + 1
-    return Manifest(serial, batch, False, used, targets, next_sequences)
+    return Manifest(serial, batch, False, used, targets, next_sequences, query)

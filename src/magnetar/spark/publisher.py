@@ -61,6 +61,14 @@ class Publisher:
             found[topic] = end.after
         return found
 
+    def ahead(self, manifest: Manifest) -> dict[str, int]:
+        """Targets that have messages of this sink which a new manifest would send: up to which sequence id.
+
+        The broker would take what is sent for what it has, and drop it.
+        """
+        stored = {topic: self._producers[topic].last_sequence_id() for topic in manifest.targets}
+        return {topic: last for topic, last in stored.items() if last >= manifest.targets[topic].first_sequence}
+
     async def _open(self, topic: str) -> Producer[bytes]:
         return await packing_producer(self._client, topic, self._producer_name, EncodedSchema(self._info))
 

@@ -50,9 +50,9 @@ class SinkLog:
                 if not tries_left:
                     raise
                 await asyncio.sleep(_TRY_AGAIN_S)
-        await self._catch_up()
+        await self.catch_up()
 
-    async def _catch_up(self) -> None:
+    async def catch_up(self) -> None:
         """Read what was written since the last time, in order."""
         feed = EntryFeed(self._client.core, TopicName.parse(self._topic), self._read)
         await feed.open()
@@ -70,7 +70,7 @@ class SinkLog:
         """Raises ProducerFenced where another has taken over."""
         assert self._producer is not None
         written = await self._producer.send(record.to_bytes())
-        await self._catch_up()
+        await self.catch_up()
         if self.last != record:
             raise ProducerFenced(f"{self._topic}: another driver has written record {record.serial}")
         return written

@@ -7,6 +7,7 @@ Carries.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -33,25 +34,27 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         return RowEncoder(self._columns, self._options.schema_type, needs_topic=self._options.topic is None)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        sink_id = self._options.sink_id or _query_id()
+        query = _query_id()
+        sink_id = self._options.sink_id or query
+        if not sink_id:
+            raise BadSetting("this Spark does not tell tasks the id of their query: give the option sinkId")
         topics = SinkTopics.of(self._options.topic, sink_id)
-        return write_rows(self._options, self._encoder(), topics, sink_id, iterator)
+        return replace(write_rows(self._options, self._encoder(), topics, sink_id, iterator), query=query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        sinks = sorted({one.sink_id for one in messages if isinstance(one, Staged)})
+        staged = [one for one in messages if isinstance(one, Staged)]
+        sinks = sorted({one.sink_id for one in staged})
         if self._options.delivery is Delivery.AT_LEAST_ONCE or not sinks:
             return
         topics = SinkTopics.of(self._options.topic, sinks[0])
         committer = committer_of(self._options, self._encoder(), topics, sinks[0])
-        cluster(self._options.connection).run(committer.commit(batchId, staged_in(messages)))
+        cluster(self._options.connection).run(committer.commit(batchId, staged_in(messages), staged[0].query))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was staged stays unseen, and is trimmed with the next batch that is done."""
 
 
 def _query_id() -> str:
+    """Empty where Spark does not tell it."""
     context = TaskContext.get()
-    found = None if context is None else context.getLocalProperty(_QUERY_ID)
-    if not found:
-        raise BadSetting("this Spark does not tell tasks the id of their query: give the option sinkId")
-    return found
+    return (None if context is None else context.getLocalProperty(_QUERY_ID)) or ""

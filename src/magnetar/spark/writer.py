@@ -29,10 +29,14 @@ HELD_BYTES_MAX: Final = 16 * 1024 * 1024
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task attempt tells the commit: for which sink, and what it staged (nothing if it wrote directly)."""
+    """What a task attempt tells the commit: for which sink, and what it staged (nothing if it wrote directly).
+
+    And whose batch it was: the query, where it is one and Spark tells.
+    """
 
     sink_id: str
     attempt: StagedAttempt | None
+    query: str = ""
 
 
 def write_rows(

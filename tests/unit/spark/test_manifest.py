@@ -35,3 +35,15 @@ def test_a_record_is_read_back() -> None:
 def test_what_is_no_record_is_told(data: bytes) -> None:
     with pytest.raises(DamagedRecord):
         Manifest.from_bytes(data)
+
+
+def test_a_batch_follows_one_of_its_own_query_and_comes_at_most_once_again() -> None:
+    last = decide(None, 5, [attempt("a", 0, x=1)], {"x": Place(2, 3)}, "q").done()
+    assert Manifest.from_bytes(last.to_bytes()).query == "q"
+    # Records that were written before queries were noted have none.
+    assert Manifest.from_bytes(last.to_bytes().replace(b',"query":"q"', b"")).query == ""
+    for batch, query in ((5, "q"), (6, "q"), (9, "")):
+        last.check_follower(batch, query)
+    for batch, query in ((4, "q"), (5, "r"), (6, "r"), (0, "")):
+        with pytest.raises(DamagedRecord, match="another sinkId"):
+            last.check_follower(batch, query)

@@ -7,6 +7,7 @@ Carries.
 """
 
 import asyncio
+import re
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,13 +16,14 @@ from typing import Any, Final, Self, TypeVar
 from magnetar.errors import BadSetting, CannotStart, DamagedRecord, DataDirectoryInUse
 from magnetar.runtime.loop_thread import LoopThread
 from magnetar.runtime.real_disk import RealDisk
-from magnetar.spark.archive.record import RECORD_BYTES_MAX, ArchiveRecord, check_chain
+from magnetar.spark.archive.record import RECORD_BYTES_MAX, ArchiveRecord, check_chain, record_number
 
 # Readers of Parquet directories pass over names that begin so.
 LOG: Final = "_magnetar"
 STAGING: Final = "_staging"
 LOCK: Final = f"{LOG}/lock"
 DAY: Final = "__day"
+_PLACED: Final = re.compile(r"\d{8}-\d{5}\.parquet")
 
 Result = TypeVar("Result")
 
@@ -35,13 +37,23 @@ def local_path(path: str) -> str:
 
 
 async def read_log(disk: RealDisk, topic: str | None) -> list[ArchiveRecord]:
-    """All records, checked to follow each other."""
+    """All records, checked to follow each other and to know every file that is in place. Raises DamagedRecord."""
+    # Looked at first: an archiver at work puts the record before the file.
+    last_file = await _last_in_place(disk)
     names = [name for name in await disk.list(LOG) if name.endswith(".json")] if await disk.exists(LOG) else []
     found = [
         ArchiveRecord.decode(await disk.read_file(f"{LOG}/{name}", bytes_max=RECORD_BYTES_MAX), name) for name in names
     ]
     check_chain(found, topic)
+    if last_file >= record_number(len(found)):
+        raise DamagedRecord(f"{last_file}: the archive has this file, and its log has no record {last_file[:8]}")
     return found
+
+
+async def _last_in_place(disk: RealDisk) -> str:
+    """The name that comes last, which is a file of the last record that has any; empty where there is none."""
+    days = [name for name in await disk.list(".") if name.startswith(f"{DAY}=")] if await disk.exists(".") else []
+    return max([name for day in days for name in await disk.list(day) if _PLACED.fullmatch(name)], default="")
 
 
 def log_of(path: str, topic: str | None = None) -> list[ArchiveRecord]:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as functions
 
 from magnetar.errors import BadSetting
 from magnetar.spark.archive.archive_log import DAY, ArchiveDirectory
-from magnetar.spark.archive.record import ArchivedFile, ArchiveRecord
+from magnetar.spark.archive.record import ArchivedFile, ArchiveRecord, record_number
 from magnetar.spark.closed_ledger import ClosedLedger
 from magnetar.spark.cluster import cluster
 from magnetar.spark.cursors import move
@@ -163,7 +163,7 @@ class Archiver:
 
 def _place_of(staged: str, sequence: int, number: int) -> str:
     day = staged.split("/")[-2]
-    return f"{day}/{sequence:08d}-{number:05d}.parquet"
+    return f"{day}/{record_number(sequence)}-{number:05d}.parquet"
 
 
 def _rows_of(path: str) -> int:

@@ -78,7 +78,12 @@ class ArchiveRecord:
 
 
 def record_name(sequence: int) -> str:
-    return f"{sequence:08d}.json"
+    return f"{record_number(sequence)}.json"
+
+
+def record_number(sequence: int) -> str:
+    """What the names of a record and of its files begin with; they sort by it."""
+    return f"{sequence:08d}"
 
 
 def check_chain(records: Sequence[ArchiveRecord], topic: str | None = None) -> None:

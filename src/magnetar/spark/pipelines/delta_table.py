@@ -16,7 +16,7 @@ from magnetar.runtime.chance import fresh_seed
 from magnetar.runtime.loop_thread import LoopThread
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.spark.delta_log import DeltaLog, NewFile
-from magnetar.spark.pipelines.jdbc_table import query_of
+from magnetar.spark.pipelines.jdbc_table import check_begun, query_of
 
 _TIMES: Final = "spark.sql.parquet.outputTimestampType"
 
@@ -32,7 +32,9 @@ class DeltaSink:
     def append(self, frame: DataFrame, batch: int) -> None:
         """One micro-batch; what is in the table already is not written again."""
         log = DeltaLog(self._path, f"{self._sink} {query_of(frame)}")
-        if log.last_batch() < batch:
+        last = log.last_batch()
+        check_begun(last, batch, log.path)
+        if last < batch:
             self._write(frame, log, batch)
 
     def write(self, frame: DataFrame, write_id: str | None) -> None:
@@ -67,18 +69,19 @@ def _durable(table: str, folder: str) -> list[str]:
     """The Parquet files below a folder, which a power failure does not take away any more."""
     thread, disk = LoopThread("delta"), RealDisk(table)
     try:
-        return thread.run(_synced(disk, folder))
+        return thread.run(synced_files(disk, folder))
     finally:
         thread.run(disk.close())
         thread.close()
 
 
-async def _synced(disk: RealDisk, folder: str) -> list[str]:
+async def synced_files(disk: RealDisk, folder: str) -> list[str]:
+    """The Parquet files below a folder, each of them durable from now on."""
     found: list[str] = []
     for name in await disk.list(folder):
         path = f"{folder}/{name}"
         if "=" in name and not name.endswith(".parquet"):
-            found += await _synced(disk, path)
+            found += await synced_files(disk, path)
         elif name.endswith(".parquet"):
             file = await disk.open(path)
             try:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as functions
 
-from magnetar.errors import BadSetting
+from magnetar.errors import BadSetting, DamagedRecord
 
 BATCHES_TABLE: Final = "magnetar_batches"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z]\w*(?:\.[A-Za-z]\w*)?")
@@ -50,7 +50,9 @@ class JdbcTable:
         """One micro-batch; what was written already is not written again."""
         jvm: Any = frame.sparkSession._jvm
         query = query_of(frame)
-        if self._last_batch(jvm, query) >= batch:
+        last = self._last_batch(jvm, query)
+        check_begun(last, batch, f"{BATCHES_TABLE} beside {self.table}")
+        if last >= batch:
             return
         rows = self._rows(frame)
         columns = [name for name in rows.columns if name != _DELETED]
@@ -149,6 +151,15 @@ def query_of(frame: DataFrame) -> str:
     if not found:
         raise BadSetting("this Spark does not tell a batch the id of its query")
     return found
+
+
+def check_begun(last: int, batch: int, place: str) -> None:
+    """Raises DamagedRecord where a query's later batch comes to a place that knows none of those before (`last` -1)."""
+    if last < 0 < batch:
+        raise DamagedRecord(
+            f"{place} knows none of the {batch} batches that this query has written: it was lost, or is another place. "
+            "Restore it, or begin with another checkpoint"
+        )
 
 
 def _login(options: Mapping[str, str]) -> dict[str, str]:
