@@ -32,6 +32,11 @@ class RoleProcess:
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def told_port(self) -> int:
         """The one that it was told to listen on."""
         return int(self._arguments[self._arguments.index("--port") + 1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP relay on loopback that can be cut, slowed and mended: a network between two processes of one machine."""
+"""A TCP relay on loopback that can be cut, held, slowed and mended: a network between two processes of one machine."""
 
 import contextlib
 import socket
@@ -12,7 +12,9 @@ _CHUNK_BYTES = 65_536
 
 
 class Relay:
-    """Carries every connection to `port` on to `target_port`. Cut, it ends those it has and refuses new ones."""
+    """Carries every connection to `port` on to `target_port`. Cut, it ends those it has and refuses new ones; held, it
+    carries nothing on and ends none.
+    """
 
     def __init__(self, target_port: int, *, host: str = "127.0.0.1", port: int = 0) -> None:
         self._target = ("127.0.0.1", target_port)
@@ -22,6 +24,8 @@ class Relay:
         self.port: int = self._listener.getsockname()[1]
         self._guard = threading.Lock()
         self._is_cut = False
+        self._flows = threading.Event()
+        self._flows.set()
         self._ends: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -36,9 +40,16 @@ class Relay:
         with self._guard:
             self._is_cut = False
 
+    def hold(self) -> None:
+        self._flows.clear()
+
+    def let_go(self) -> None:
+        self._flows.set()
+
     def close(self) -> None:
         _end(self._listener)
         self.cut()
+        self.let_go()
 
     def _accept(self) -> None:
         while True:
@@ -65,6 +76,7 @@ class Relay:
             while data := source.recv(_CHUNK_BYTES):
                 if self.delay_s:
                     time.sleep(self.delay_s)
+                self._flows.wait()
                 target.sendall(data)
         _end(source)
         _end(target)

@@ -22,6 +22,8 @@ from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from tests.contracts.metadata_stores import Seen, SeenChanges, ZooKeeperPlace, watched
 from tests.contracts.zookeeper_server import zookeeper_server
+from tests.faults.zookeeper_ensemble import ZooKeeperEnsemble
+from tests.relay import Relay
 
 pytestmark = [pytest.mark.feature("F-MD-02")]
 
@@ -113,3 +115,46 @@ def test_no_server_is_one_sentence(loop_run: Callable[[Any], Any]) -> None:
                 await ZooKeeperStore.open(host, MetadataSettings(operation_timeout_ms=300))
 
     loop_run(check())
+
+
+def test_a_list_is_never_older_than_its_question(tmp_path: Path) -> None:
+    """F115: the link of a follower to its leader stands still, and single records are read there as they were."""
+    zookeeper_server()
+    patient = MetadataSettings(session_timeout_ms=60_000, operation_timeout_ms=60_000)
+    links: list[Relay] = []
+
+    def linked(port: int) -> int:
+        links.append(Relay(port))
+        return links[-1].port
+
+    async def check(behind: int, other: int) -> None:
+        path = f"/{uuid4().hex}"
+        asked, beside, elsewhere = [
+            await ZooKeeperStore.open(f"127.0.0.1:{port}", patient) for port in (behind, behind, other)
+        ]
+        await elsewhere.put(f"{path}/before", b"")
+        assert await asked.children(path) == ["before"]
+        for link in links:
+            link.hold()
+        await elsewhere.put(f"{path}/since", b"")
+        async with asyncio.TaskGroup() as group:
+            listing = group.create_task(asked.children(path))
+            # An answer from what the server knows by itself would be there before these are.
+            seen = [await beside.exists(f"{path}/since") for _ in range(50)]
+            for link in links:
+                link.let_go()
+        assert seen == [False] * 50
+        assert listing.result() == ["before", "since"]
+        assert await asked.exists(f"{path}/since")
+        for store in (asked, beside, elsewhere):
+            await store.close()
+
+    try:
+        with ZooKeeperEnsemble(
+            tmp_path, reached=linked, settings="syncLimit=120\nmaxSessionTimeout=60000\n"
+        ) as ensemble:
+            behind, other, _ = (server.port for server in ensemble.servers)
+            asyncio.run(check(behind, other))
+    finally:
+        for link in links:
+            link.close()

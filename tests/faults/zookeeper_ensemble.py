@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -67,12 +68,19 @@ class Server:
 
 
 class ZooKeeperEnsemble:
-    def __init__(self, directory: Path, count: int = 3) -> None:
+    """The first of several never leads. It reaches the others' ports as `reached` says: straight, or by another one."""
+
+    def __init__(
+        self, directory: Path, count: int = 3, *, reached: Callable[[int], int] = lambda port: port, settings: str = ""
+    ) -> None:
         ports = [(free_port(), free_port(), free_port()) for _ in range(count)]
-        members = "".join(
-            f"server.{number}=127.0.0.1:{peers}:{election}\n" for number, (_, peers, election) in enumerate(ports, 1)
-        )
-        self.servers = [Server(directory, number, port, members) for number, (port, _, _) in enumerate(ports, 1)]
+        self.servers = []
+        for number, (port, _, _) in enumerate(ports, 1):
+            members = "".join(
+                f"server.{other}=127.0.0.1:{reached(peers) if number == 1 < other else peers}:{election}\n"
+                for other, (_, peers, election) in enumerate(ports, 1)
+            )
+            self.servers.append(Server(directory, number, port, members + settings))
 
     @property
     def url(self) -> str:

@@ -116,6 +116,7 @@ class Auditor:
 
     async def mark_lost(self) -> int:
         """Mark every ledger that names a bookie which is not there; how many."""
+        await self._bookies.look()
         available = {*self._bookies.writable, *self._bookies.read_only}
         if not available:
             _log.warning("no bookie is registered: nothing is marked")
@@ -183,6 +184,7 @@ class Auditor:
 
     async def mark_decommissioned(self, bookie: str) -> int:
         """Mark every ledger of a bookie that is to go for good; it must be stopped. How many ledgers still name it."""
+        await self._bookies.look()
         if bookie in self._bookies.writable or bookie in self._bookies.read_only:
             raise Refused(f"Bookie {bookie} still runs; stop it before it is decommissioned.")
         if not self._bookies.writable:

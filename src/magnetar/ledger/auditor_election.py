@@ -25,12 +25,13 @@ _log = logging.getLogger(__name__)
 
 
 class AuditorElection:
-    __slots__ = ("_owner", "_store", "_unwatch", "_vote", "_wake", "is_elected")
+    __slots__ = ("_store", "_unwatch", "_value", "_vote", "_wake", "is_elected")
 
     def __init__(self, store: MetadataStore, owner: str) -> None:
         self.is_elected = False
         self._store = store
-        self._owner = owner
+        # Names us and nobody else.
+        self._value = text_format.MessageToString(AuditorVoteFormat(bookieId=owner)).encode()
         self._vote: str | None = None
         self._wake = asyncio.Event()
         self._unwatch = (
@@ -47,17 +48,30 @@ class AuditorElection:
         try:
             votes = await votes_of(self._store)
             if self._vote is None or self._vote not in votes:
-                self._vote = None
-                value = text_format.MessageToString(AuditorVoteFormat(bookieId=self._owner)).encode()
-                path = f"{AUDITOR_ELECTION}/{_VOTE}"
-                stored = await self._store.put(path, value, ephemeral=True, sequential=True)
-                self._vote = stored.path.rpartition("/")[2]
+                self._vote = await self._own_vote(votes) or await self._new_vote()
                 votes = await votes_of(self._store)
             self.is_elected = votes[:1] == [self._vote]
         except MetadataError as error:
             _log.warning("the auditor's election cannot be read: %s", error)
             self.is_elected = False
         return self.is_elected
+
+    async def _own_vote(self, votes: list[str]) -> str | None:
+        """A vote that is there although the list lacks it, or whose answer was lost, so that nobody here knows of it.
+
+        A second one beside it would be of no use: the first stays as long as the session, and as long as it is the
+        lowest nobody is elected.
+        """
+        for vote in dict.fromkeys((*filter(None, (self._vote,)), *votes)):
+            record = await self._store.get(f"{AUDITOR_ELECTION}/{vote}")
+            if record is not None and record.value == self._value:
+                return vote
+        return None
+
+    async def _new_vote(self) -> str:
+        path = f"{AUDITOR_ELECTION}/{_VOTE}"
+        stored = await self._store.put(path, self._value, ephemeral=True, sequential=True)
+        return stored.path.rpartition("/")[2]
 
     async def withdraw(self) -> None:
         for end in self._unwatch:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 
 from magnetar.config.ledger import RepairSettings
-from magnetar.errors import MetadataError, NoRecord
+from magnetar.errors import MetadataError, NoRecord, NoSuchLedger
 from magnetar.ledger.auditor import Auditor, Standing
 from magnetar.ledger.auditor_election import AuditorElection
 from magnetar.ledger.bookies import Bookies
@@ -74,9 +74,10 @@ class AutoRecovery:
         """
         while await self.auditor.mark_decommissioned(bookie):
             async for ledger_id in self.ledgers.catalog.ledger_ids():
-                record = (await self.ledgers.catalog.load(ledger_id)).record
-                if bookie in record.bookies():
-                    await self.replicator.move_off(ledger_id, bookie)
+                with contextlib.suppress(NoSuchLedger):
+                    record = (await self.ledgers.catalog.load(ledger_id)).record
+                    if bookie in record.bookies():
+                        await self.replicator.move_off(ledger_id, bookie)
             await asyncio.sleep(0)
         for path in (f"{COOKIES}/{bookie}", f"{BOOTS}/{bookie}"):
             with contextlib.suppress(NoRecord):

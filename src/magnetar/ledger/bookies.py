@@ -32,14 +32,16 @@ class Bookies:
         self._store = store
         self._listeners: dict[int, Callable[[], None]] = {}
         self._listened = 0
-        self._tree = WatchedTree(store, AVAILABLE, self._look)
+        self._tree = WatchedTree(store, AVAILABLE, self.look)
+        # One look at a time: a slow one must not put back what a later one has found.
+        self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, store: MetadataStore, tasks: Tasks) -> "Bookies":
         bookies = cls(store)
         try:
-            await bookies._look()
+            await bookies.look()
         except BaseException:
             bookies.close()
             raise
@@ -52,6 +54,16 @@ class Bookies:
         key = self._listened
         self._listeners[key] = listener
         return lambda: self._listeners.pop(key, None) and None
+
+    async def look(self) -> None:
+        """Read the lists now: for whoever is about to act on a bookie's absence and must not wait for a watch."""
+        async with self._turn:
+            writable = await self._names_in(AVAILABLE)
+            read_only = await self._names_in(READONLY)
+            if not {*self.writable, *self.read_only} <= {*writable, *read_only}:
+                # One that moves from one list to the other meanwhile was in neither when we looked.
+                writable += await self._names_in(AVAILABLE)
+            self._take(tuple(sorted({*writable} - {*read_only})), tuple(read_only))
 
     async def known(self) -> list[str]:
         """Every bookie that was ever admitted and not removed, running or not."""
@@ -78,10 +90,10 @@ class Bookies:
 
     # --- private ------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
-        writable = tuple(name for name in await self._store.children(AVAILABLE) if name != READONLY_NAME)
-        read_only = tuple(await self._store.children(READONLY))
-        writable = tuple(name for name in writable if name not in read_only)
+    async def _names_in(self, path: str) -> list[str]:
+        return [name for name in await self._store.children(path) if name != READONLY_NAME]
+
+    def _take(self, writable: tuple[str, ...], read_only: tuple[str, ...]) -> None:
         if (writable, read_only) != (self.writable, self.read_only):
             self.writable, self.read_only = writable, read_only
             for listener in list(self._listeners.values()):

@@ -78,7 +78,11 @@ class MetadataStore(ABC):
 
     @abstractmethod
     async def children(self, path: str) -> list[str]:
-        """Names directly below path, sorted; empty when there is no such record."""
+        """Names directly below path, sorted; empty when there is no such record.
+
+        Never older than the call, also where a single record may be read from a server that is behind: who is elected
+        and what is deleted goes by lists. What is read after it is not older either.
+        """
 
     @abstractmethod
     def watch(self, prefix: str, listener: Callable[[Change], None]) -> Callable[[], None]:

@@ -159,6 +159,8 @@ class ZooKeeperStore(MetadataStore):
 
     async def children(self, path: str) -> list[str]:
         check_path(path, self._settings.path_bytes_max)
+        # Any server answers a read with what it has heard by then, which may be some seconds behind.
+        await self._call("sync", path, writes=False)
         try:
             return sorted(await self._call("get_children", path, writes=False))
         except zk.NoNodeError:

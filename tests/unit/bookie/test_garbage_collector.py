@@ -13,7 +13,10 @@ import pytest
 from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.storage import BookieStorage
 from magnetar.config.bookie import BookieSettings
+from magnetar.config.ledger import LedgerSettings
 from magnetar.errors import EntryUnknown, MetadataError, NoSuchEntry, NoSuchLedger
+from magnetar.ledger.catalog import LedgerCatalog
+from magnetar.metadata.memory import MemoryTree
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Call, DiskCall
 from tests.unit.bookie.benches import (
@@ -29,6 +32,8 @@ from tests.unit.bookie.benches import (
     run,
     turns_until,
 )
+from tests.unit.ledger.test_catalog import new_record
+from tests.unit.metadata.lagging_store import LaggingStore
 
 FENCED = 104
 # Logs of about two dozen entries, each shared by all ledgers.
@@ -121,6 +126,35 @@ def test_a_listing_alone_deletes_nothing(listing: list[int] | None, fails: str) 
                 metadata.ledger_ids.clear()
             await storage.housekeeping.collect(major=True)
             await _check(storage, (1, 2))
+
+    run(scenario())
+
+
+def test_a_bookie_at_a_metadata_server_that_is_behind_keeps_what_was_made_since() -> None:
+    """F115: neither the list nor the point read of that server alone knows the ledgers."""
+
+    async def scenario() -> None:
+        tree = MemoryTree()
+        store = LaggingStore(tree)
+        catalog, behind = (LedgerCatalog(each, Random(0), LedgerSettings()) for each in (tree.open_session(), store))
+
+        async def existing() -> list[int]:
+            return [ledger_id async for ledger_id in behind.ledger_ids()]
+
+        store.fall_behind()
+        for ledger_id in (1, 2):
+            await catalog.create(new_record, ledger_id)
+        assert not await behind.exists(1)
+        async with bench(SimulatedDisk(), SETTINGS, questions=LedgerQuestions(existing, behind.exists)) as storage:
+            await _fill(storage, (1, 2))
+            await storage.housekeeping.collect(major=True)
+            await _check(storage, (1, 2))
+            store.fall_behind()
+            await catalog.delete(1)
+            await storage.housekeeping.collect(major=True)
+            with pytest.raises(NoSuchLedger):
+                await storage.read(1, 0)
+            await _check(storage, (2,))
 
     run(scenario())
 

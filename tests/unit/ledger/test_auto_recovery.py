@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -13,13 +14,15 @@ from magnetar.errors import LedgerFenced, NotEnoughBookies, Refused
 from magnetar.ledger.auditor_election import AuditorElection, current_auditor
 from magnetar.ledger.auto_recovery import AutoRecovery
 from magnetar.ledger.bookies import Bookies
-from magnetar.ledger.paths import BOOTS, COOKIES, repair_lock_path
+from magnetar.ledger.catalog import LedgerCatalog
+from magnetar.ledger.paths import AUDITOR_ELECTION, BOOTS, COOKIES, repair_lock_path
 from magnetar.ledger.record import LedgerRecord
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.metadata.memory import MemoryStore
 from magnetar.runtime.clock import WallClock
 from magnetar.wire.bookkeeper.codes import ReturnCode
 from tests.unit.ledger.cluster import Cluster, Confirmations, ModelClient, bodies, settle
+from tests.unit.ledger.faulty_store import FaultOnce, FaultyStore
 
 
 class HandClock(WallClock):
@@ -494,6 +497,116 @@ def test_one_auditor_at_a_time_and_another_when_it_is_gone() -> None:
         assert await elections[2].look()
         await elections[2].withdraw()
         assert await current_auditor(sessions[2]) is None
+
+    asyncio.run(scenario())
+
+
+class ForgetfulStore(FaultyStore):
+    """Lists of votes that lack one, as long as it is named."""
+
+    lacks: str | None = None
+
+    async def children(self, path: str) -> list[str]:
+        return [name for name in await super().children(path) if name != self.lacks]
+
+
+@pytest.mark.parametrize("fault", ["unanswered", "lost", "refused"])
+def test_a_vote_whose_answer_was_lost_keeps_nobody_from_being_elected(fault: str) -> None:
+    """F115, F109: the vote that nobody knew of was the lowest, and stayed so as long as its session."""
+
+    async def scenario() -> None:
+        world = RepairWorld(1)
+        store = FaultyStore(world.tree.open_session(), FaultOnce("put", AUDITOR_ELECTION, fault))
+        one, two = AuditorElection(store, "bookie:1"), AuditorElection(world.tree.open_session(), "bookie:2")
+        assert not await one.look()
+        assert await one.look()
+        assert not await two.look()
+        assert len(await store.children(AUDITOR_ELECTION)) == 2
+        await one.withdraw()
+        assert await two.look()
+
+    asyncio.run(scenario())
+
+
+def test_a_list_that_lacks_our_vote_gives_us_no_second_one() -> None:
+    """F115: elected is whose vote is the lowest of a list that has it; no other list elects anybody."""
+
+    async def scenario() -> None:
+        world = RepairWorld(1)
+        store = ForgetfulStore(world.tree.open_session())
+        one, two = AuditorElection(store, "bookie:1"), AuditorElection(world.tree.open_session(), "bookie:2")
+        assert await one.look()
+        assert not await two.look()
+        store.lacks = (await store.children(AUDITOR_ELECTION))[0]
+        assert not await one.look(), "by such a list another is first"
+        assert not await two.look()
+        store.lacks = None
+        assert await one.look()
+        assert len(await store.children(AUDITOR_ELECTION)) == 2
+
+    asyncio.run(scenario())
+
+
+def test_who_is_lost_is_read_anew_before_anything_is_marked_or_forgotten() -> None:
+    """F115: a bookie is back, and the watch that would tell so has not come yet."""
+
+    async def scenario() -> None:
+        world = RepairWorld(5)
+        await world.register()
+        writer, _ = await written(world.client(), 3)
+        await writer.close()
+        back = writer.known.record.last_segment.ensemble[0]
+        async with world.recovery() as recovery:
+            watched = recovery.auditor._bookies
+            for act in ("marks", "decommissions"):
+                watched.writable = tuple(name for name in watched.writable if name != back)
+                if act == "marks":
+                    assert await recovery.auditor.mark_lost() == 0
+                else:
+                    with pytest.raises(Refused, match="still runs"):
+                        await recovery.decommission(back)
+                assert back in watched.writable
+            assert [i async for i in recovery.repairs.marked()] == []
+        assert back in await world.tree.open_session().children(COOKIES)
+        assert back in (await world.record(writer.ledger_id)).bookies()
+
+    asyncio.run(scenario())
+
+
+def test_a_ledger_that_is_deleted_while_a_bookie_is_decommissioned_does_not_end_that() -> None:
+    """F115: the list that is worked through names ledgers that are gone."""
+
+    async def scenario() -> None:
+        world = RepairWorld(6)
+        await world.register()
+        client = world.client()
+        kept, doomed = [(await written(client, 4, (5, 2, 2)))[0] for _ in range(2)]
+        for writer in (kept, doomed):
+            await writer.close()
+        leaving = next(name for name in kept.known.record.bookies() if name in doomed.known.record.bookies())
+        await world.lose(leaving)
+        async with world.recovery() as recovery:
+            moved: list[int] = []
+            move_off = recovery.replicator.move_off
+
+            async def move(ledger_id: int, bookie: str) -> None:
+                moved.append(ledger_id)
+                if ledger_id == kept.ledger_id:
+                    await client.ledgers.delete(doomed.ledger_id)
+                await move_off(ledger_id, bookie)
+
+            recovery.replicator.move_off = move  # type: ignore[method-assign]
+            listed = recovery.ledgers.catalog.ledger_ids
+
+            async def as_it_was() -> AsyncIterator[int]:
+                for ledger_id in [each async for each in listed()]:
+                    yield ledger_id
+
+            with patch.object(LedgerCatalog, "ledger_ids", lambda _: as_it_was()):
+                await recovery.decommission(leaving)
+            assert moved == [kept.ledger_id]
+        assert leaving not in await world.tree.open_session().children(COOKIES)
+        assert leaving not in (await world.record(kept.ledger_id)).bookies()
 
     asyncio.run(scenario())
 

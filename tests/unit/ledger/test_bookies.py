@@ -2,14 +2,18 @@
 """The watched list of bookies and their addresses."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from magnetar.errors import BookieUnavailable
 from magnetar.ledger.bookies import Address, Bookies
+from magnetar.ledger.paths import AVAILABLE, READONLY
 from magnetar.metadata.memory import MemoryTree
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.proto.ledger_formats_pb2 import BookieServiceInfoFormat
+from tests.unit.ledger.cluster import settle
+from tests.unit.ledger.faulty_store import FaultyStore
 
 
 @pytest.mark.feature("F-BKC-28")
@@ -59,6 +63,84 @@ def test_an_address_is_registered_or_is_the_id_itself() -> None:
         assert await bookies.address("old:3181") == Address("old", 3181)
         with pytest.raises(BookieUnavailable):
             await bookies.address("unheard-of")
+        bookies.close()
+        await tasks.close()
+
+    asyncio.run(scenario())
+
+
+class BetweenLists(FaultyStore):
+    """Something happens right after each list was read."""
+
+    happens: Callable[[str], Awaitable[None]] | None = None
+
+    async def children(self, path: str) -> list[str]:
+        names = await super().children(path)
+        if self.happens is not None:
+            await self.happens(path)
+        return names
+
+
+@pytest.mark.parametrize("is_writable", [True, False], ids=["becomes read-only", "becomes writable"])
+def test_a_bookie_that_moves_from_one_list_to_the_other_is_never_lost(is_writable: bool) -> None:
+    """F115: two lists are read one after the other, and it may be in neither at the time."""
+
+    async def scenario() -> None:
+        tree = MemoryTree()
+        theirs, store = tree.open_session(), BetweenLists(tree.open_session())
+        before, after = AVAILABLE, READONLY
+        if not is_writable:
+            before, after = after, before
+        await theirs.put(f"{before}/b1:3181", b"", ephemeral=True)
+        await theirs.put(f"{AVAILABLE}/b2:3181", b"", ephemeral=True)
+        tasks = Tasks("test", lambda name, error: None)
+        bookies = await Bookies.open(store, tasks)
+        seen: list[tuple[str, ...]] = []
+        bookies.listen(lambda: seen.append(tuple(sorted((*bookies.writable, *bookies.read_only)))))
+
+        async def move(path: str) -> None:
+            if path == AVAILABLE:
+                store.happens = None
+                await theirs.put(f"{after}/b1:3181", b"", ephemeral=True)
+                await theirs.delete(f"{before}/b1:3181")
+
+        store.happens = move
+        await bookies.look()
+        assert seen == [("b1:3181", "b2:3181")]
+        await bookies.look()
+        assert "b1:3181" in (bookies.read_only if is_writable else bookies.writable)
+        assert {*seen} == {("b1:3181", "b2:3181")}
+        bookies.close()
+        await tasks.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_look_does_not_put_back_what_a_later_one_has_found() -> None:
+    """F115: two looks at the same time."""
+
+    async def scenario() -> None:
+        tree = MemoryTree()
+        theirs, store = tree.open_session(), BetweenLists(tree.open_session())
+        await theirs.put(f"{AVAILABLE}/b1:3181", b"", ephemeral=True)
+        tasks = Tasks("test", lambda name, error: None)
+        bookies = await Bookies.open(store, tasks)
+        read, go_on = asyncio.Event(), asyncio.Event()
+
+        async def stand_still(path: str) -> None:
+            store.happens = None
+            read.set()
+            await go_on.wait()
+
+        store.happens = stand_still
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bookies.look())
+            await read.wait()
+            await theirs.close()
+            group.create_task(bookies.look())
+            await settle()
+            go_on.set()
+        assert bookies.writable == ()
         bookies.close()
         await tasks.close()
 

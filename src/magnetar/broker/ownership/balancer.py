@@ -7,6 +7,7 @@ Carries.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,12 +25,12 @@ from magnetar.broker.ownership.bundle_ranges import BundleRanges
 from magnetar.broker.ownership.bundles import Bundle, parse_bundle
 from magnetar.broker.ownership.isolation import is_isolated
 from magnetar.broker.ownership.load_data import BrokerLoad
-from magnetar.broker.ownership.membership import Membership
+from magnetar.broker.ownership.membership import BROKERS_ROOT, Membership
 from magnetar.broker.ownership.orders import SPLIT, UNLOAD, Order
 from magnetar.broker.ownership.shedding import Move, ShedderMemory, find_moves
 from magnetar.broker.ownership.splitting import reason_to_split
 from magnetar.config.balance import BalanceSettings
-from magnetar.errors import MagnetarError
+from magnetar.errors import MagnetarError, NoRecord
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 
@@ -172,9 +173,13 @@ class Balancer:
         for broker, load in members.items():
             own = [self._averages[bundle] for bundle in load.bundles if bundle in self._averages]
             await self._store.put(f"{BROKER_AVERAGES_ROOT}/{broker}", encode_broker(own))
-        for gone in await self._store.children(BROKER_AVERAGES_ROOT):
-            if gone not in members:
-                await self._store.delete(f"{BROKER_AVERAGES_ROOT}/{gone}")
+        # The members are as a cache knows them, and one may have come since: what is deleted goes by the store.
+        gone = [broker for broker in await self._store.children(BROKER_AVERAGES_ROOT) if broker not in members]
+        present = await self._store.children(BROKERS_ROOT) if gone else ()
+        for broker in gone:
+            if broker not in present:
+                with contextlib.suppress(NoRecord):
+                    await self._store.delete(f"{BROKER_AVERAGES_ROOT}/{broker}")
 
     def keep_averages(self, members: Mapping[str, BrokerLoad]) -> None:
         """Take what every broker reports into the averages."""

@@ -140,6 +140,28 @@ def test_the_leader_stores_averages() -> None:
     run(scenario)
 
 
+def test_averages_are_deleted_of_who_is_gone_and_not_of_who_is_missing_in_a_cache() -> None:
+    """F115: a broker came since the members were read."""
+
+    async def scenario() -> None:
+        async with Members(2, bundles=2, settings=SETTINGS) as members:
+            leader, other = await crowd(members)
+            await seen(leader, leader, 2)
+            averages = "/loadbalance/broker-time-average"
+            known = dict(await leader.cluster.membership.members())
+            leader.cluster.balancer.keep_averages(known)
+            await leader.cluster.balancer.store_averages(known)
+            await members.store.put(f"{averages}/b9:8080", b"{}")
+            known.pop(other.own.broker_id)
+            await leader.cluster.balancer.store_averages(known)
+            assert await members.store.children(averages) == sorted((leader.own.broker_id, other.own.broker_id))
+            await other.cluster.membership.withdraw()
+            await leader.cluster.balancer.store_averages(known)
+            assert await members.store.children(averages) == [leader.own.broker_id]
+
+    run(scenario)
+
+
 def test_only_settings_about_balance_change_while_brokers_run() -> None:
     check_dynamic("loadBalancerSheddingEnabled", "false")
     for name, text in (("clusterName", "x"), ("loadBalancerSheddingEnabled", "perhaps"), ("nothing", "1")):
