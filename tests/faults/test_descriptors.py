@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pulsar
 import pytest
@@ -28,10 +29,10 @@ def descriptors(pid: int) -> list[int]:
 
 
 @contextmanager
-def few_descriptors(pid: int) -> Iterator[int]:
+def few_descriptors(pid: int, left: int = LEFT) -> Iterator[int]:
     """How many the server may have, as long as this lasts."""
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    allowed = descriptors(pid)[-1] + 1 + LEFT
+    allowed = descriptors(pid)[-1] + 1 + left
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (allowed, before[1]))
     try:
         yield allowed
@@ -71,4 +72,18 @@ def test_a_server_without_descriptors_serves_whom_it_has_and_does_not_spin(
         assert consumer.receive(20_000).data() == b"again"
         fresh.close()
         client.close()
+        assert standalone.stop() == 0
+
+
+def test_administration_is_served_once_there_are_descriptors_again(tmp_path: Path, eventually: Eventually) -> None:
+    """Its modules are read when somebody knocks, and strangers had taken the last descriptors by then."""
+    with StandaloneProcess(tmp_path / "run", cold=True) as standalone:
+        with few_descriptors(standalone.pid, left=2) as allowed:
+            strangers = [socket.create_connection(("127.0.0.1", standalone.port), timeout=5) for _ in range(STRANGERS)]
+            eventually(lambda: len(descriptors(standalone.pid)) == allowed)
+            eventually(lambda: "waits for a free descriptor" in standalone.log_path.read_text())
+            for stranger in strangers:
+                stranger.close()
+        with urlopen(f"{standalone.web_url}/admin/v2/clusters", timeout=60) as answer:
+            assert answer.status == 200
         assert standalone.stop() == 0

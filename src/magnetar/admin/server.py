@@ -12,6 +12,7 @@ import asyncio
 import errno
 import importlib
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 _QUEUE: Final = 512
 # How long the first clients of a new process have the interpreter for themselves, unless somebody knocks.
 HEAD_START_S: Final = 1.0
+_RETRY_S: Final = 1.0
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +150,8 @@ class AdminServer:
         await self._knock_or_head_start([listener for listener in ports if listener is not None])
         calls = BlockingCalls(1, name="admin-import")
         try:
-            module: Any = await calls.run(importlib.import_module, "magnetar.admin.app")
+            module: Any = await _imported("magnetar.admin.app", calls)
+            http: Any = await _imported("magnetar.admin.http", calls)
             app, parts = await calls.run(
                 module.build,
                 self._broker,
@@ -161,7 +165,6 @@ class AdminServer:
             await calls.close()
         if self._open_websockets is not None:
             parts.websockets = self._open_websockets()
-        http: Any = importlib.import_module("magnetar.admin.http")
         server: HttpServer = http.HttpServer(app, self._settings, self._upgrade(parts.websockets))
         if ports.plain is not None:
             await server.start(ports.plain)
@@ -195,3 +198,16 @@ class AdminServer:
         finally:
             for listener in listeners:
                 loop.remove_reader(listener)
+
+
+async def _imported(name: str, calls: BlockingCalls) -> Any:
+    """A module, as soon as there are descriptors to read it with: clients may have taken the last ones meanwhile."""
+    while True:
+        try:
+            return await calls.run(importlib.import_module, name)
+        except (ImportError, OSError) as error:
+            # The loader of shared libraries says it in words only.
+            if not any(os.strerror(code) in str(error) for code in _NO_DESCRIPTORS):
+                raise
+            _log.warning("administration waits for a free descriptor: raise the limit of open files (%s)", error)
+        await asyncio.sleep(_RETRY_S)
