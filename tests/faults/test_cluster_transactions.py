@@ -65,7 +65,7 @@ def test_a_commit_survives_its_coordinators_broker(tmp_path: Path) -> None:
             copying = CopyingSlowly(client)
             await copying.through(kill_in_commits(cluster, copying), 200)
 
-    environment = {**QUICK, "transactionCoordinatorEnabled": "true"}
+    environment = {**QUICK, "transactionCoordinatorEnabled": "true", "brokerDeduplicationEnabled": "true"}
     with Cluster(tmp_path, bookies=2, brokers=2, environment=environment) as cluster:
         served = {owner_of(cluster, COORDINATOR.format(number)).name for number in range(16)}
         assert served == {"broker", "broker-1"}, "each broker keeps some coordinators"

@@ -94,5 +94,7 @@ def test_every_input_has_one_output_over_kill_9(tmp_path: Path) -> None:
             copying = Copying(client, "persistent://public/default/in", "persistent://public/default/out")
             await copying.through(kill_now_and_then(process, copying), 150)
 
-    with StandaloneProcess(tmp_path, environment={"transactionCoordinatorEnabled": "true"}) as process:
+    # A kill between a message's sync and its receipt has the client send it again, in the same transaction.
+    environment = {"transactionCoordinatorEnabled": "true", "brokerDeduplicationEnabled": "true"}
+    with StandaloneProcess(tmp_path, environment=environment) as process:
         run(test(process))
