@@ -16,7 +16,7 @@ cdef extern from "crc32c.h":
 
 magnetar_crc32c_prepare()
 
-EDITION = 6
+EDITION = 7
 
 cdef enum:
     WIDTH = 8

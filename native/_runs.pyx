@@ -4,6 +4,7 @@
 
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_AsUnsignedLongLongMask
 from cpython.list cimport PyList_Check, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
@@ -24,7 +25,7 @@ cdef extern from "crc32c.h":
 
 magnetar_crc32c_prepare()
 
-EDITION = 6
+EDITION = 7
 
 
 def extend(uint32_t checksum, data not None):
@@ -266,6 +267,117 @@ def pack_entries(int64_t ledger_id, int64_t first, int64_t last_add_confirmed, i
         packed.append(entry)
         first += 1
     return packed, length
+
+
+def pack_entry(
+    int64_t ledger_id,
+    int64_t entry_id,
+    int64_t last_add_confirmed,
+    int64_t length,
+    bytes front not None,
+    bytes message not None,
+):
+    cdef Py_ssize_t front_size = PyBytes_GET_SIZE(front)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(message)
+    cdef bytes entry = PyBytes_FromStringAndSize(NULL, 36 + front_size + size)
+    cdef char *to = PyBytes_AS_STRING(entry)
+    cdef uint32_t checksum
+    magnetar_put64(to, ledger_id)
+    magnetar_put64(to + 8, entry_id)
+    magnetar_put64(to + 16, last_add_confirmed)
+    magnetar_put64(to + 24, length)
+    memcpy(to + 36, PyBytes_AS_STRING(front), front_size)
+    memcpy(to + 36 + front_size, PyBytes_AS_STRING(message), size)
+    checksum = magnetar_crc32c(magnetar_crc32c(0, to, 32), to + 36, front_size + size)
+    magnetar_put32(to + 32, checksum)
+    return entry
+
+
+def entry_front(uint64_t broker_timestamp_ms, uint64_t index):
+    cdef char front[28]
+    cdef int size
+    front[0] = 0x0E
+    front[1] = 0x02
+    front[6] = 0x08
+    size = 7 + magnetar_put_varint(front + 7, broker_timestamp_ms)
+    front[size] = 0x10
+    size += 1
+    size += magnetar_put_varint(front + size, index)
+    magnetar_put32(front + 2, size - 6)
+    return PyBytes_FromStringAndSize(front, size)
+
+
+def entry_runs(list entries not None, Py_ssize_t first, Py_ssize_t last):
+    cdef list found = []
+    cdef list run
+    cdef dict newest = {}
+    cdef bytes entry
+    cdef Py_ssize_t at
+    cdef object ledger_id
+    cdef int64_t entry_id
+    if first < 0 or last >= len(entries):
+        raise ValueError("there are no such entries")
+    for at in range(first, last + 1):
+        entry = <bytes?>entries[at]
+        if PyBytes_GET_SIZE(entry) < 16:
+            raise ValueError("a packed entry begins with two ids")
+        ledger_id = <int64_t>magnetar_get64(PyBytes_AS_STRING(entry))
+        entry_id = <int64_t>magnetar_get64(PyBytes_AS_STRING(entry) + 8)
+        known = newest.get(ledger_id)
+        if known is not None:
+            run = <list>known
+            if <int64_t>run[2] + 1 == entry_id:
+                run[2] = entry_id
+                continue
+        run = [ledger_id, entry_id, entry_id]
+        newest[ledger_id] = run
+        found.append(run)
+    return found
+
+
+def frame_single_receipts(list receipts not None):
+    """As `frame_receipts`, for messages of any producers and ledgers."""
+    cdef bytes frames = PyBytes_FromStringAndSize(NULL, 80 * len(receipts))
+    cdef char *start = PyBytes_AS_STRING(frames)
+    cdef char *to = start
+    cdef char fields[64]
+    cdef char message_id[24]
+    cdef int size, id_size, size_size
+    cdef uint64_t highest
+    cdef tuple receipt
+    for receipt in receipts:
+        if PyTuple_GET_SIZE(receipt) != 5:
+            raise ValueError("a receipt is five numbers")
+        message_id[0] = 0x08
+        id_size = 1 + magnetar_put_varint(message_id + 1, PyLong_AsUnsignedLongLongMask(receipt[1]))
+        message_id[id_size] = 0x10
+        id_size += 1
+        id_size += magnetar_put_varint(message_id + id_size, PyLong_AsUnsignedLongLongMask(receipt[2]))
+        fields[0] = 0x08
+        size = 1 + magnetar_put_varint(fields + 1, PyLong_AsUnsignedLongLongMask(receipt[0]))
+        fields[size] = 0x10
+        size += 1
+        size += magnetar_put_varint(fields + size, PyLong_AsUnsignedLongLongMask(receipt[3]))
+        fields[size] = 0x1A
+        fields[size + 1] = id_size
+        memcpy(fields + size + 2, message_id, id_size)
+        size += 2 + id_size
+        highest = PyLong_AsUnsignedLongLongMask(receipt[4])
+        if highest:
+            fields[size] = 0x20
+            size += 1
+            size += magnetar_put_varint(fields + size, highest)
+        size_size = 1 if size < 128 else 2
+        magnetar_put32(to, 7 + size_size + size)
+        magnetar_put32(to + 4, 3 + size_size + size)
+        to[8] = 0x08
+        to[9] = 0x07
+        to[10] = 0x3A
+        to += 11
+        to += magnetar_put_varint(to, size)
+        memcpy(to, fields, size)
+        to += size
+    return frames[: to - start]
 
 
 def frame_receipts(uint64_t producer_id, uint64_t ledger_id, uint64_t entry_id, list sequences not None):

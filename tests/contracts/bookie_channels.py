@@ -15,8 +15,10 @@ from magnetar.ledger.channel import BookieChannel
 from magnetar.ledger.tcp_channel import TcpChannel
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.tasks import Tasks
+from magnetar.standalone.local_channel import LocalBookieChannel
 from tests.simulation.world.model_bookie import ModelBookie
 from tests.simulation.world.model_server import ModelServer
+from tests.unit.bookie.benches import ROOMY, bench
 from tests.unit.bookie.ports import bookie_on_a_port
 
 OpenChannel = Callable[[], AbstractAsyncContextManager[BookieChannel]]
@@ -66,9 +68,18 @@ async def bookie_channel(*, use_v2_protocol: bool) -> AsyncIterator[BookieChanne
     assert not crashes
 
 
+@asynccontextmanager
+async def local_channel() -> AsyncIterator[BookieChannel]:
+    """A whole bookie's storage in the same process."""
+    async with bench(SimulatedDisk(), ROOMY) as storage:
+        storage.bookie = "b1"
+        yield LocalBookieChannel(storage)
+
+
 CHANNELS: dict[str, OpenChannel] = {
     "bookie-2": partial(bookie_channel, use_v2_protocol=True),
     "bookie-3": partial(bookie_channel, use_v2_protocol=False),
+    "local": local_channel,
     "model": model_channel,
     "tcp-2": partial(tcp_channel, use_v2_protocol=True),
     "tcp-3": partial(tcp_channel, use_v2_protocol=False),

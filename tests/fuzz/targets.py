@@ -60,7 +60,7 @@ def _message(**more: object) -> bytes:
 
 
 def _stored(**more: object) -> bytes:
-    return broker_entry.BrokerEntryEncoder().encode(1_700_000_000_000, 42) + _message(**more)
+    return broker_entry.entry_front(1_700_000_000_000, 42) + _message(**more)
 
 
 _CONNECT: Final = pb.BaseCommand(

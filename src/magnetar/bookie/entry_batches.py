@@ -63,8 +63,24 @@ def are_consecutive(entries: list[bytes], ledger_id: int, first: int, bytes_max:
     return [*map(ids_of, entries)] == [*zip(repeat(ledger_id), ids, strict=False)]
 
 
-PLAIN: Final = (fine_ledgers, put_entries)
+def entry_runs(entries: list[bytes], first: int, last: int) -> list[list[int]]:
+    """The runs of consecutive entries of one ledger among these, by their numbers: ledger, first and last entry."""
+    found: list[list[int]] = []
+    newest: dict[int, list[int]] = {}
+    for entry in entries[first : last + 1]:
+        ledger_id, entry_id = ids_of(entry)
+        run = newest.get(ledger_id)
+        if run is not None and run[2] + 1 == entry_id:
+            run[2] = entry_id
+        else:
+            newest[ledger_id] = run = [ledger_id, entry_id, entry_id]
+            found.append(run)
+    return found
+
+
+PLAIN: Final = (fine_ledgers, put_entries, entry_runs)
 
 if (_twins := compiled.load()) is not None:
     fine_ledgers = _twins.fine_ledgers
     put_entries = _twins.put_entries
+    entry_runs = _twins.entry_runs

@@ -375,11 +375,19 @@ class Journal:
             self._on_pressure(False)
 
     def _tell_some(self) -> None:
-        """Answer those whose entries are durable, in order; after so many, others on the loop have their turn first."""
+        """Answer those whose entries are durable, in order; after so many entries, others have their turn."""
         untold = self._untold
-        for _ in range(min(len(untold), self._answers_per_turn_max)):
-            listener, first, last = untold.popleft()
+        left = self._answers_per_turn_max
+        while untold and left > 0:
+            run = untold[0]
+            listener, first, last = run
+            if last - first < left:
+                untold.popleft()
+            else:
+                last = first + left - 1
+                run[1] = last + 1
             listener.on_added(self._bookie, first, last, ReturnCode.OK)
+            left -= last - first + 1
         if untold:
             self._loop.call_soon(self._tell_rest)
 

@@ -108,6 +108,11 @@ class Answers:
         """The next appends are these entries; returns how many messages and bytes they were."""
         messages = size = 0
         entries_before = first_entry - 1
+        if first_entry == last_entry and not (self._repeated or self._questions):
+            messages, size = self._acknowledge_one(ledger_id, first_entry)
+            if self.is_probing and self._settled >= self._probe_due:
+                self._on_probed(1)
+            return messages, size
         while self._repeated or self._questions:
             due = min(queue[0][0] for queue in (self._repeated, self._questions) if queue)
             before = first_entry + due - self._settled
@@ -166,6 +171,18 @@ class Answers:
             messages_in_all += run_messages
             size_in_all += run_size
         return messages_in_all, size_in_all
+
+    def _acknowledge_one(self, ledger_id: int, entry_id: int) -> tuple[int, int]:
+        producer, sequence_id, highest_sequence_id, size, messages = self.waiting.popleft()
+        producer.bytes_in += size
+        producer.messages_in += messages
+        self._settled += 1
+        producer.link.send_receipts(producer, [(sequence_id, highest_sequence_id)], ledger_id, entry_id, size)
+        if producer.on_drained or producer.pending <= 0:
+            producer.on_stored(1)
+        else:
+            producer.pending -= 1
+        return messages, size
 
     def _answer_due(self, refusal: MagnetarError | None) -> None:
         while self._repeated and self._repeated[0][0] <= self._settled:

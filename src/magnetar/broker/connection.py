@@ -19,7 +19,7 @@ from magnetar.config.broker import BrokerSettings
 from magnetar.errors import MagnetarError, PeerFault
 from magnetar.runtime.disk import Buffer
 from magnetar.wire.frame import FrameCutter, frame_bytes_max
-from magnetar.wire.hot import PING
+from magnetar.wire.hot import PING, Receipt, encode_receipts
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +38,9 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._cutter = FrameCutter(frame_bytes_max(settings.message_bytes_max))
         self._out: list[Buffer] = []
+        # Of single messages: they become bytes together, before anything else is queued behind them.
+        self._receipts: list[Receipt] = []
+        self._receipt_bytes = 0
         self._out_bytes = 0
         self._flush_scheduled = False
         self._writable = True
@@ -87,7 +90,7 @@ class Connection(asyncio.Protocol):
             _log.exception("a command of %s failed", self.peer)
             self._session.fail("a command", error)
             return
-        if self._out:
+        if self._out or self._receipts:
             self._flush()
 
     def eof_received(self) -> bool:
@@ -96,6 +99,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._writable = False
+        if self._receipts:
+            self._take_receipts()
         self._out.clear()
         self.budget.close()
         for timer in (self._keep_alive, self._hold):
@@ -135,7 +140,20 @@ class Connection(asyncio.Protocol):
         """Queue bytes; they leave together with everything else that this turn of the loop produced."""
         if not self.is_open:
             return
+        if self._receipts:
+            self._take_receipts()
         self._out.append(data)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def send_receipt(self, receipt: Receipt, size: int) -> None:
+        """Queue the receipt of one message, in its turn, and give back what the message took of the budget."""
+        if not self.is_open:
+            self.budget.give_back(size)
+            return
+        self._receipts.append(receipt)
+        self._receipt_bytes += size
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -144,6 +162,8 @@ class Connection(asyncio.Protocol):
         """Queue many; when much is queued it goes to the socket at once, so that `is_writable` knows of it."""
         if not self.is_open:
             return
+        if self._receipts:
+            self._take_receipts()
         self._out += buffers
         self._out_bytes += size
         if self._out_bytes >= self._settings.connection_write_bytes_max // 4:
@@ -227,10 +247,18 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
+        if self._receipts:
+            self._take_receipts()
         if self._out and self.is_open:
             self._transport.writelines(self._out)
         self._out = []
         self._out_bytes = 0
+
+    def _take_receipts(self) -> None:
+        self._out.append(encode_receipts(self._receipts))
+        self._receipts = []
+        size, self._receipt_bytes = self._receipt_bytes, 0
+        self.budget.give_back(size)
 
     def _adjust_reading(self) -> None:
         if not self.is_open:

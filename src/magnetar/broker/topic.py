@@ -56,7 +56,7 @@ from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.names import TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
-from magnetar.wire.broker_entry import BrokerEntryEncoder
+from magnetar.wire.broker_entry import entry_front
 from magnetar.wire.runs import Send
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Topic:
     __slots__ = (
         *("name", "policies", "hold", "last_index", "stored_index", "messages_in", "bytes_in", "active_ms"),
         *("managed_ledger", "subscriptions", "registered", "answers", "compaction", "transactions", "replication"),
-        *("publish_rates", "dispatch_rates", "_subscribes", "_prefixes", "_deduplication", "_deduplication_turn"),
+        *("publish_rates", "dispatch_rates", "_subscribes", "_deduplication", "_deduplication_turn"),
         *("_settings", "_clock", "_tasks", "_dispatch", "_call_soon", "_now_s", "_on_failed"),
         *("_closing", "_deleting", "_wake_scheduled"),
     )
@@ -107,7 +107,6 @@ class Topic:
         self._now_s = now_s
         self._closing: str | None = None
         self._wake_scheduled = False
-        self._prefixes = BrokerEntryEncoder()
         # When something last kept it alive, as far as it was looked at.
         self.active_ms = clock.now_ms()
         self.registered = TopicProducers(
@@ -241,7 +240,7 @@ class Topic:
                 self.answers.repeat(producer, sequence_id, highest_sequence_id, size, verdict)
                 return
         index = self.last_index + messages
-        self.managed_ledger.append((self._prefixes.encode(self._clock.now_ms(), index), payload), messages)
+        self.managed_ledger.append((entry_front(self._clock.now_ms(), index), payload), messages)
         self.last_index = index
         if not self.answers.is_probing:
             self.answers.probe(1)
@@ -259,7 +258,7 @@ class Topic:
         settings = self._settings
         if self._deduplication is not None or self._closing is not None or settings.delayed_delivery_delay_max_ms > 0:
             return False
-        prefix = partial(self._prefixes.encode, self._clock.now_ms())
+        prefix = partial(entry_front, self._clock.now_ms())
         ready = ready_run(producer, run, settings.message_bytes_max, self.last_index, prefix)
         if ready is None or not self.managed_ledger.append_run(ready.entries, ready.last_index - self.last_index):
             return False
@@ -280,7 +279,8 @@ class Topic:
         """
         if self._deduplication is not None:
             self._deduplication.on_persisted(last_entry - first_entry + 1, Position(ledger_id, last_entry))
-        self.transactions.on_persisted(self.answers.settled, ledger_id, first_entry, last_entry)
+        if self.transactions.on_the_way:
+            self.transactions.on_persisted(self.answers.settled, ledger_id, first_entry, last_entry)
         messages, size = self.answers.on_persisted(ledger_id, first_entry, last_entry)
         self.messages_in += messages
         self.stored_index += messages

@@ -39,7 +39,7 @@ class BookieSettings:
     journal_seal_delay_ms: int = 1_000
     # A write or sync of the journal that has not returned for so long ends the bookie; 0: it is waited for.
     journal_stall_max_ms: int = 60_000
-    # Runs of entries that are answered in one turn of the loop after a sync; then reads and other clients have theirs.
+    # Entries that are answered in one turn of the loop after a sync; then reads and other clients have theirs.
     journal_answers_per_turn_max: int = 1_000
     # Bytes appended and not yet synced, per journal, before adds are held back.
     journal_queue_bytes_max: int = 16 * MEBIBYTE

@@ -328,14 +328,16 @@ class Appender:
         if entry_id < first:
             return
         tail = ledger.tail
-        size = tail.on_confirmed(entry_id)
+        is_kept = tail.cached_bytes > 0 or self._cursors.are_any
+        size = tail.on_confirmed(entry_id) if is_kept else tail.pass_on(entry_id)
         span.entries = entry_id + 1
         span.size_bytes += size - tail.header_bytes * (entry_id + 1 - first)
         self.last_confirmed = Position(span.ledger_id, entry_id)
         self._fences = 0
-        self._log.cache.on_confirmed(tail, size, self._cursors.needed_from)
-        if not self._cursors.is_tail_wanted():
-            self._log.cache.drop(tail)
+        if is_kept:
+            self._log.cache.on_confirmed(tail, size, self._cursors.needed_from)
+            if not self._cursors.is_tail_wanted():
+                self._log.cache.drop(tail)
         self._listener.on_persisted(span.ledger_id, first, entry_id)
         if span.size_bytes >= self._log.settings.ledger_bytes_max and ledger is self._current:
             self._on_full_by_size()

@@ -23,7 +23,7 @@ from magnetar.runtime.real_log import End, Roll, ThreadedLog
 
 NATIVE: Final = "magnetar.runtime._groups"
 # Goes up with every change of what the compiled part is given or gives; `EDITION` in native/_groups.pyx is the same.
-EDITION: Final = 1
+EDITION: Final = 2
 
 
 def is_built() -> bool:

@@ -17,6 +17,7 @@ from magnetar.runtime.blocking_calls import BlockingCalls, CallsUnderWay
 from magnetar.runtime.disk import Buffer, File
 from magnetar.runtime.kernel_memory import KernelMemory
 from magnetar.runtime.log_file import write_fully
+from magnetar.runtime.native_log import load
 
 _T = TypeVar("_T")
 
@@ -87,25 +88,29 @@ class RealFile(File):
 
     def _read_now(self, offset: int, length: int) -> bytes:
         """All of it if the kernel has it at hand; the thread decides about errors and the end of the file."""
-        assert _READ_NOW is not None
-        if not self._kernel_memory.may_have(self._open_fd(), offset, length):
-            return b""
-        # The one way to have the kernel write into what becomes `bytes`, without a copy.
-        holder = io.BytesIO(bytes(length))
-        try:
-            with holder.getbuffer() as buffer:
-                count = os.preadv(self._open_fd(), [buffer], offset, _READ_NOW)
-        except OSError as error:
-            if error.errno == errno.EBADF:
-                raise
-            return b""
-        found = holder.getvalue()
-        return found if count == length else found[:count]
+        fd = self._open_fd()
+        return read_now(fd, offset, length) if self._kernel_memory.may_have(fd, offset, length) else b""
 
     async def _run(self, call: Callable[..., _T], *args: Any) -> _T:
         future = self._calls.start(call, *args)
         self._under_way.add(future)
         return await asyncio.shield(future)
+
+
+def read_now(fd: int, offset: int, length: int) -> bytes:
+    """What the kernel has of it at hand, from its beginning; b"" where it says no, unless the file is closed."""
+    assert _READ_NOW is not None
+    # The one way to have the kernel write into what becomes `bytes`, without a copy.
+    holder = io.BytesIO(bytes(length))
+    try:
+        with holder.getbuffer() as buffer:
+            count = os.preadv(fd, [buffer], offset, _READ_NOW)
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise
+        return b""
+    found = holder.getvalue()
+    return found if count == length else found[:count]
 
 
 def _read_fully(fd: int, offset: int, length: int) -> bytes:
@@ -132,3 +137,9 @@ def _advise(fd: int, offset: int, length: int, advice: str) -> None:
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
             os.posix_fadvise(fd, offset, length, getattr(os, advice))
+
+
+PLAIN = (read_now,)
+
+if (_native := load()) is not None:
+    read_now = _native.read_now

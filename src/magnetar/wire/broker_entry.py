@@ -7,13 +7,14 @@ Clients that did not announce the feature get the message without it.
 Decides.
 """
 
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from magnetar.errors import BadFrame
+from magnetar.wire import compiled
 from magnetar.wire.proto.pulsar_api_pb2 import BrokerEntryMetadata
-from magnetar.wire.varint import LAST, MORE
 from magnetar.wire.varint import encode as varint
 
 Buffer: TypeAlias = bytes | memoryview
@@ -32,35 +33,17 @@ def encode(broker_timestamp_ms: int | None, index: int | None) -> bytes:
     return MAGIC + len(metadata).to_bytes(4, "big") + metadata
 
 
-class BrokerEntryEncoder:
-    """The same for one topic's entries in turn: what did not change since the last entry is not encoded again."""
+def entry_front(broker_timestamp_ms: int, index: int) -> bytes:
+    """The same with both, for every entry that is stored."""
+    encoded = varint(index)
+    return _timed_front(broker_timestamp_ms, len(encoded)) + encoded
 
-    __slots__ = ("_fronts", "_high", "_high_part", "_timestamp_ms", "_timestamp_part")
 
-    def __init__(self) -> None:
-        self._timestamp_ms = -1
-        self._timestamp_part = b""
-        # Magic, size and timestamp, by how many bytes the index takes.
-        self._fronts: dict[int, bytes] = {}
-        self._high = -1
-        self._high_part = b""
-
-    def encode(self, broker_timestamp_ms: int, index: int) -> bytes:
-        if broker_timestamp_ms != self._timestamp_ms:
-            self._timestamp_ms = broker_timestamp_ms
-            self._timestamp_part = b"\x08" + varint(broker_timestamp_ms) + b"\x10"
-            self._fronts.clear()
-        high = index >> 7
-        if high != self._high:
-            self._high = high
-            self._high_part = varint(high) if high else b""
-        encoded = MORE[index & 127] + self._high_part if high else LAST[index]
-        front = self._fronts.get(len(encoded))
-        if front is None:
-            size = len(self._timestamp_part) + len(encoded)
-            front = MAGIC + size.to_bytes(4, "big") + self._timestamp_part
-            self._fronts[len(encoded)] = front
-        return front + encoded
+@lru_cache(maxsize=8)
+def _timed_front(broker_timestamp_ms: int, index_bytes: int) -> bytes:
+    """All before the index: the same for what comes in one millisecond."""
+    timestamp = b"\x08" + varint(broker_timestamp_ms) + b"\x10"
+    return MAGIC + (len(timestamp) + index_bytes).to_bytes(4, "big") + timestamp
 
 
 def message_start(entry: Buffer) -> int:
@@ -82,3 +65,9 @@ def read(entry: Buffer) -> BrokerEntryMetadata | None:
         return BrokerEntryMetadata.FromString(bytes(entry[HEADER_BYTES:start]))
     except DecodeError as error:
         raise BadFrame(f"Broker entry metadata of {start - HEADER_BYTES} bytes cannot be parsed.") from error
+
+
+PLAIN: Final = (entry_front,)
+
+if (_twins := compiled.load()) is not None:
+    entry_front = _twins.entry_front

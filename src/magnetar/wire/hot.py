@@ -20,6 +20,9 @@ SendFields: TypeAlias = tuple[int, int, int, int]
 AckFields: TypeAlias = tuple[int, int | None, list[tuple[int, int]]]
 """Of an ACK of whole entries, each for itself: consumer id, request id (None: no answer), ledger and entry ids."""
 
+Receipt: TypeAlias = tuple[int, int, int, int, int]
+"""Of one message: producer id, ledger and entry id, sequence id, highest sequence id (0: none)."""
+
 
 class Stored(Protocol):
     @property
@@ -115,6 +118,20 @@ class ReceiptEncoder:
         front = _HEADER.pack(size + 4, size) + command
         self._fronts[lengths] = front
         return front
+
+
+def encode_receipts(receipts: list[Receipt]) -> bytes:
+    """SEND_RECEIPT frames of messages of any producers, as one buffer."""
+    parts: list[bytes] = []
+    for producer_id, ledger_id, entry_id, sequence_id, highest in receipts:
+        message_id = b"\x08" + encode(ledger_id & UINT64_MAX) + b"\x10" + encode(entry_id & UINT64_MAX)
+        receipt = b"\x08" + encode(producer_id) + b"\x10" + encode(sequence_id)
+        receipt += b"\x1a" + LAST[len(message_id)] + message_id
+        if highest:
+            receipt += b"\x20" + encode(highest)
+        command = b"\x08\x07\x3a" + encode(len(receipt)) + receipt
+        parts.append(_HEADER.pack(len(command) + 4, len(command)) + command)
+    return b"".join(parts)
 
 
 class MessageEncoder:
@@ -381,3 +398,9 @@ def encode_ack(
     front = b"\x08\x0a\x52" + encode(len(ack))
     size = len(front) + len(ack)
     return _HEADER.pack(size + 4, size) + front + ack
+
+
+PLAIN: Final = (encode_receipts,)
+
+if _twins is not None:
+    encode_receipts = _twins.frame_single_receipts

@@ -74,17 +74,22 @@ def pack_entries(
     packed = []
     for entry_id, (front, message) in enumerate(entries, first):
         length += len(front) + len(message)
-        metadata = _METADATA.pack(ledger_id, entry_id, last_add_confirmed, length)
-        checksum = extend(extend(0, metadata + front), message)
-        packed.append(b"".join((metadata, checksum.to_bytes(4, "big"), front, message)))
+        packed.append(pack_entry(ledger_id, entry_id, last_add_confirmed, length, front, message))
     return packed, length
 
 
-def are_plain(entries: Sequence[Sequence[object]]) -> bool:
-    """Whether `pack_entries` takes these: two buffers each, both `bytes`, in a tuple."""
-    return all(
-        type(parts) is tuple and len(parts) == 2 and type(parts[0]) is bytes is type(parts[1]) for parts in entries
-    )
+def pack_entry(
+    ledger_id: int, entry_id: int, last_add_confirmed: int, length: int, front: bytes, message: bytes
+) -> bytes:
+    """One of them; the length is the ledger's with this entry."""
+    metadata = _METADATA.pack(ledger_id, entry_id, last_add_confirmed, length)
+    checksum = extend(extend(0, metadata + front), message)
+    return b"".join((metadata, checksum.to_bytes(4, "big"), front, message))
+
+
+def is_plain(parts: Sequence[object]) -> bool:
+    """Whether `pack_entries` takes this entry: two buffers, both `bytes`, in a tuple."""
+    return type(parts) is tuple and len(parts) == 2 and type(parts[0]) is bytes is type(parts[1])
 
 
 def count_intact(ledger_id: int, first: int, entries: list[bytes]) -> int:
@@ -98,10 +103,11 @@ def count_intact(ledger_id: int, first: int, entries: list[bytes]) -> int:
     return len(entries)
 
 
-PLAIN: Final = (cut_frames, read_sends, pack_entries, count_intact)
+PLAIN: Final = (cut_frames, read_sends, pack_entries, count_intact, pack_entry)
 
 if (_twins := compiled.load()) is not None:
     cut_frames = _twins.cut_frames
     read_sends = _twins.read_sends
     pack_entries = _twins.pack_entries
     count_intact = _twins.count_intact
+    pack_entry = _twins.pack_entry

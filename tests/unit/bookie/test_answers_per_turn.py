@@ -12,6 +12,7 @@ from magnetar.runtime.simulated_disk import SimulatedDisk
 from tests.unit.bookie.benches import BOOKIE, KEY, ROOMY, bench, opened, packed, run, turns_until
 
 LEDGERS = 7
+ENTRIES = 3
 
 
 class Turns:
@@ -31,7 +32,7 @@ class Turns:
 
 
 class Answered:
-    """The listener of one ledger: what each of all listeners was told, in which turn."""
+    """The listener of one ledger: which entries each of all listeners was told of, in which turn."""
 
     def __init__(self, ledger_id: int, turns: Turns, told: list[tuple[int, int, int, int]]) -> None:
         self._ledger_id = ledger_id
@@ -40,22 +41,22 @@ class Answered:
 
     def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
         assert bookie == BOOKIE
-        self._told.append((self._turns.turn, self._ledger_id, last, code))
+        self._told += [(self._turns.turn, self._ledger_id, entry_id, code) for entry_id in range(first, last + 1)]
 
 
 async def told_after_one_sync(storage: BookieStorage) -> list[tuple[int, int, int, int]]:
     turns, told = Turns(), list[tuple[int, int, int, int]]()
     for ledger_id in range(LEDGERS):
         listener = Answered(ledger_id, turns, told)
-        for entry_id in range(3):
+        for entry_id in range(ENTRIES):
             storage.add(ledger_id, entry_id, packed(ledger_id, entry_id), KEY, listener)
-    await turns_until(lambda: len(told) == LEDGERS)
+    await turns_until(lambda: len(told) == LEDGERS * ENTRIES)
     turns.end()
     return told
 
 
 @pytest.mark.feature("F-BKS-10")
-@pytest.mark.parametrize("at_once", [1, 3, 100])
+@pytest.mark.parametrize("at_once", [1, 2, 3, 7, 100])
 def test_no_turn_answers_more_than_the_setting_allows(at_once: int) -> None:
     async def scenario() -> None:
         settings = replace(ROOMY, journal_answers_per_turn_max=at_once)
@@ -67,9 +68,9 @@ def test_no_turn_answers_more_than_the_setting_allows(at_once: int) -> None:
             assert storage.stats().journal_syncs == syncs + 1
             turns = [turn for turn, _, _, _ in told]
             most = max(turns.count(turn) for turn in turns)
-            assert most == min(at_once, LEDGERS)
-            assert [ledger_id for _, ledger_id, _, _ in told] == list(range(LEDGERS)), "in the order they came"
-            assert {(last, code) for _, _, last, code in told} == {(2, 0)}
+            assert most == min(at_once, LEDGERS * ENTRIES)
+            in_order = [(ledger_id, entry_id, 0) for ledger_id in range(LEDGERS) for entry_id in range(ENTRIES)]
+            assert [(ledger_id, entry_id, code) for _, ledger_id, entry_id, code in told] == in_order
 
     run(scenario())
 

@@ -13,7 +13,7 @@ from magnetar.broker.publish_budget import PublishBudget
 from magnetar.broker.session.session import Session
 from magnetar.config.broker import BrokerSettings
 from magnetar.wire import frame
-from magnetar.wire.hot import PING
+from magnetar.wire.hot import PING, encode_receipts
 from tests.simulation.world.loop import SimLoop
 from tests.simulation.world.schedule import Policy, Schedule
 
@@ -269,3 +269,28 @@ def test_who_connects_and_never_says_so_is_closed_after_one_interval() -> None:
         assert not transport.written
 
     run_in_no_time(main())
+
+
+def test_receipts_go_out_together_and_nothing_overtakes_them() -> None:
+    async def main() -> None:
+        connection, transport, _ = World().connect()
+        connection.take_publish_bytes(500)
+        receipts = [(producer_id, 7, 40 + producer_id, 3, 0) for producer_id in range(4)]
+        for receipt in receipts[:2]:
+            connection.send_receipt(receipt, 100)
+        connection.send(b"an answer")
+        connection.send_receipt(receipts[2], 100)
+        connection.send_all([b"some", b"messages"], 12)
+        connection.send_receipt(receipts[3], 100)
+        await asyncio.sleep(0)
+        expected = [encode_receipts(receipts[:2]), b"an answer", encode_receipts(receipts[2:3]), b"some", b"messages"]
+        assert transport.written == [*expected, encode_receipts(receipts[3:])]
+        assert connection.budget.bytes_pending == 100
+        connection.send_receipt(receipts[0], 60)
+        connection.connection_lost(None)
+        connection.send_receipt(receipts[0], 40)
+        await asyncio.sleep(0)
+        assert len(transport.written) == 6, "nobody is there"
+        assert connection.budget.bytes_pending == 0, "what is stored is given back, whoever is there"
+
+    run(main())

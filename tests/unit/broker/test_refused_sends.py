@@ -19,7 +19,7 @@ from magnetar.runtime.tasks import Tasks
 from magnetar.wire import commands, message
 from magnetar.wire.commands import Sender
 from magnetar.wire.frame import FrameCutter
-from magnetar.wire.hot import ReceiptEncoder, encode_send
+from magnetar.wire.hot import Receipt, ReceiptEncoder, encode_receipts, encode_send
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from magnetar.wire.proto.pulsar_api_pb2 import MessageMetadata
 from tests.unit.broker.publishers import Brokers, Client, body_of, producer_of, stored
@@ -40,6 +40,10 @@ class Wire:
 
     def send(self, data: bytes) -> None:
         self.sent += [commands.parse(command, Sender.BROKER) for command, _ in self._cutter.feed(bytes(data))]
+
+    def send_receipt(self, receipt: Receipt, size: int) -> None:
+        self.send(encode_receipts([receipt]))
+        self.budget.give_back(size)
 
     def take_publish_bytes(self, size: int) -> None:
         self.budget.take(size)

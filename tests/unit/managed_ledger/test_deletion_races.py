@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An owner that stands still while it deletes a log, and goes on when another has finished that and begun anew.
+"""An owner that stands still while it deletes a log, and goes on when another has finished that and begun anew; owners
+whose store lists cursors that are not all of them.
 
 Carries.
 """
@@ -8,10 +9,12 @@ import asyncio
 
 import pytest
 
-from magnetar.errors import MagnetarError
+from magnetar.errors import HasChildren, MagnetarError, TopicNotFound
+from magnetar.managed_ledger.catalog import ROOT
 from magnetar.metadata.store import MetadataStore, Record, Stored
 from tests.unit.ledger.faulty_store import FaultyStore
-from tests.unit.managed_ledger.owners import Owner, World
+from tests.unit.managed_ledger.owners import NAME, Owner, World, read_all
+from tests.unit.metadata.lagging_store import LaggingStore
 
 
 class HaltingStore(FaultyStore):
@@ -107,5 +110,67 @@ def test_who_stands_still_in_a_deletion_deletes_nothing_that_was_made_after_it()
         while await halted_deletion(call):
             call += 1
         assert call > 8
+
+    asyncio.run(scenario())
+
+
+class PartialList(FaultyStore):
+    """Lists the records below a path without the last of them, once."""
+
+    lacks_at: str | None = None
+
+    async def children(self, path: str) -> list[str]:
+        names = await super().children(path)
+        if path == self.lacks_at:
+            self.lacks_at = None
+            return names[:-1]
+        return names
+
+
+def test_a_log_whose_list_of_cursors_lacked_one_is_not_gone_before_that_one_is() -> None:
+    """F115: nothing of it is left behind that nobody knows of."""
+
+    async def scenario() -> None:
+        world = World()
+        store = PartialList(world.cluster.tree.open_session())
+        owner = Owner(world, "owner", world.settings, store=store)
+        ledger = await owner.open()
+        owner.publisher.append_many(3)
+        await owner.publisher.rest()
+        for name in ("first", "second"):
+            await (await ledger.open_cursor(name, initial="earliest")).set_user_properties({"a": "b"})
+        store.lacks_at = f"{ROOT}/{NAME}"
+        with pytest.raises(HasChildren):
+            await ledger.delete()
+        await owner.die()
+        heir = world.owner()
+        with pytest.raises(TopicNotFound):
+            await heir.open(create=False)
+        assert await heir.store.get(f"{ROOT}/{NAME}") is None
+        assert await world.existing_ledgers() == set()
+        await heir.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_owner_at_a_server_that_is_behind_finds_every_cursor() -> None:
+    """F115: without the one that was made since, the ledgers that only it needs would be trimmed."""
+
+    async def scenario() -> None:
+        world = World(ledger_entries_max=5, retention_ms=0, retention_bytes=0)
+        late = LaggingStore(world.cluster.tree, lists_lag=True)
+        first = world.owner()
+        ledger = await first.open()
+        late.fall_behind()
+        await ledger.open_cursor("since", initial="earliest")
+        bodies = first.publisher.append_many(12)
+        await first.publisher.rest()
+        await first.die()
+        heir = Owner(world, "heir", world.settings, store=FaultyStore(late))
+        ledger = await heir.open(create=False)
+        assert list(ledger.cursors) == ["since"]
+        await ledger.trim()
+        assert list((await read_all(ledger)).values()) == bodies
+        await heir.close()
 
     asyncio.run(scenario())

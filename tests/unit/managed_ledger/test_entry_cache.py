@@ -43,6 +43,12 @@ class CacheMachine(RuleBasedStateMachine):
         tail = self.tails[index]
         entry_id = data.draw(st.integers(max(tail.confirmed, 0), self.pushed[index] - 1))
         if entry_id > tail.confirmed:
+            if not tail.cached_bytes and data.draw(st.booleans()):
+                expected = len(b"head") * (entry_id - tail.confirmed)
+                expected += sum(len(body_of(index, each)) for each in range(tail.confirmed + 1, entry_id + 1))
+                assert tail.pass_on(entry_id) == expected
+                assert tail.base == tail.confirmed + 1 == entry_id + 1
+                return
             size = tail.on_confirmed(entry_id)
             self.cache.on_confirmed(tail, size, lambda: self._needed(index))
             assert self.cache.held_bytes <= 200

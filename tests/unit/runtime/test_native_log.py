@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.runtime import native_log
+from magnetar.runtime import native_log, real_file
 from magnetar.runtime.disk import GroupLimits
 from magnetar.runtime.log_file import LogFile
 from magnetar.runtime.native_log import NATIVE, NativeLog
@@ -240,3 +240,19 @@ def test_after_a_failed_write_nothing_more_is_written(native: ModuleType, tmp_pa
         (tmp_path / "log").unlink()
 
     loop_run(scenario())
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux has reads that do not wait")
+def test_reads_that_do_not_wait_are_the_same_in_both(native: ModuleType, file: int) -> None:
+    os.write(file, bytes(range(256)) * 40)
+    for read_now in (native.read_now, *real_file.PLAIN):
+        assert read_now(file, 300, 5_000) == (bytes(range(256)) * 40)[300:5_300]
+        assert read_now(file, 10_000, 1_000) == (bytes(range(256)) * 40)[10_000:]
+        assert read_now(file, 20_000, 10) == b""
+        assert read_now(file, 0, 0) == b""
+        assert read_now(file, -1, 10) == b""
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - the number says which
+            read_now(-1, 0, 10)
+        assert caught.value.errno == errno.EBADF
+    with pytest.raises(ValueError, match="not negative"):
+        native.read_now(file, 0, -1)

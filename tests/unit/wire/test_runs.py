@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magnetar.bookie import records
-from magnetar.wire import compiled, frame, hot, runs
+from magnetar.bookie import entry_batches, records
+from magnetar.wire import broker_entry, compiled, frame, hot, runs
 from magnetar.wire.message import join
 
 UINT64 = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
@@ -269,11 +269,63 @@ def damaged(stored: bytes, data: st.DataObject) -> bytes:
     return stored[:at] + bytes([stored[at] ^ data.draw(st.integers(1, 255))]) + stored[at + 1 :]
 
 
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**62), BODIES, BODIES)
+def test_one_packed_entry_is_that_of_a_run(ledger_id: int, entry_id: int, front: bytes, message: bytes) -> None:
+    size = len(front) + len(message)
+    packed, length = runs.PLAIN[2](ledger_id, entry_id, entry_id - 1, 7, [(front, message)])
+    assert length == 7 + size
+    for pack in (runs.PLAIN[4], runs.pack_entry):
+        assert pack(ledger_id, entry_id, entry_id - 1, length, front, message) == packed[0]
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**62), BODIES, BODIES)
+def test_one_entry_is_packed_alike(twins: ModuleType, ledger_id: int, entry_id: int, front: bytes, body: bytes) -> None:
+    arguments = (ledger_id, entry_id, entry_id - 1, 12345, front, body)
+    assert twins.pack_entry(*arguments) == runs.PLAIN[4](*arguments)
+
+
+@given(st.integers(0, 2**45), UINT64)
+def test_the_front_of_an_entry_is_written_alike(twins: ModuleType, timestamp_ms: int, index: int) -> None:
+    assert twins.entry_front(timestamp_ms, index) == broker_entry.PLAIN[0](timestamp_ms, index)
+
+
+@given(st.lists(st.tuples(UINT64, st.integers(-1, 2**63 - 1), st.integers(-1, 2**63 - 1), UINT64, st.just(0) | UINT64)))
+def test_receipts_of_any_producers_are_written_alike(
+    twins: ModuleType, receipts: list[tuple[int, int, int, int, int]]
+) -> None:
+    plain = hot.PLAIN[0](receipts)
+    assert twins.frame_single_receipts(receipts) == plain
+    alone = [
+        hot.ReceiptEncoder(producer_id).encode_plainly(ledger_id & 2**64 - 1, entry_id & 2**64 - 1, [(sequence, high)])
+        for producer_id, ledger_id, entry_id, sequence, high in receipts
+    ]
+    assert plain == b"".join(alone)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), min_size=1), st.data())
+def test_runs_among_entries_of_many_ledgers_are_found_alike(
+    twins: ModuleType, ids: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    entries = [ledger.to_bytes(8, "big") + entry.to_bytes(8, "big") + b"rest" for ledger, entry in ids]
+    first = data.draw(st.integers(0, len(ids) - 1))
+    last = data.draw(st.integers(first, len(ids) - 1))
+    found = entry_batches.PLAIN[2](entries, first, last)
+    assert twins.entry_runs(entries, first, last) == found
+    told = [(ledger, entry) for ledger, start, end in found for entry in range(start, end + 1)]
+    assert sorted(told) == sorted(ids[first : last + 1])
+    for ledger in range(4):
+        assert [entry for name, entry in told if name == ledger] == [e for n, e in ids[first : last + 1] if n == ledger]
+
+
 def test_compiled_loops_refuse_what_is_no_bytes(twins: ModuleType) -> None:
     wrong: list[Callable[[], object]] = [
         lambda: twins.read_sends([(bytearray(b"x" * 9), b"body")], 0, []),
         lambda: twins.read_sends([[b"x", b"y"]], 0, []),
         lambda: twins.pack_entries(1, 0, -1, 0, [(b"front", memoryview(b"body"))]),
+        lambda: twins.pack_entry(1, 0, -1, 0, b"front", memoryview(b"body")),
+        lambda: twins.entry_runs([memoryview(b"entry of sixteen or more")], 0, 0),
+        lambda: twins.frame_single_receipts([[1, 2, 3, 4, 5]]),
+        lambda: twins.frame_single_receipts([(1, 2, 3, 4, "five")]),
         lambda: twins.journal_records(0, 0, 0, [memoryview(b"entry")]),
         lambda: twins.log_records(0, 0, 0, ["an entry of more than 16"], {}),
         lambda: twins.entries_within([memoryview(b"entry")], 0, 9),

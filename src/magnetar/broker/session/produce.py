@@ -161,7 +161,7 @@ def on_sends(session: Session, frames: list[Frame], at: int) -> int:
     if opened is None:
         _on_stray_send(session, producer_id)
         return until
-    size = sum([len(send[3]) for send in run])
+    size = len(run[0][3]) if len(run) == 1 else sum([len(send[3]) for send in run])
     session.connection.take_publish_bytes(size + MESSAGE_OVERHEAD_BYTES * len(run))
     if session.held_sends and producer_id in session.held_sends:
         for send in run:

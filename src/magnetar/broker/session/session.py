@@ -210,6 +210,10 @@ class Session:
     def send_receipts(
         self, producer: Producer, receipts: list[tuple[int, int]], ledger_id: int, first_entry_id: int, size: int
     ) -> None:
+        if len(receipts) == 1 and not producer.is_closed:
+            receipt = (producer.producer_id, ledger_id, first_entry_id, *receipts[0])
+            self.connection.send_receipt(receipt, size + MESSAGE_OVERHEAD_BYTES)
+            return
         self.connection.budget.give_back(size + MESSAGE_OVERHEAD_BYTES * len(receipts))
         if not producer.is_closed:
             opened = self.producers[producer.producer_id]

@@ -54,7 +54,7 @@ class TopicTransactions:
         # Why the coordinator refuses one, while what waited for its answer is refused.
         self.refused: dict[TxnId, MagnetarError] = {}
         # What was appended and is not yet durable: the how manieth append, whose, and how it ends, if it does.
-        self._on_the_way: deque[tuple[int, TxnId, bool | None]] | None = None
+        self.on_the_way: deque[tuple[int, TxnId, bool | None]] | None = None
         self._ending: dict[TxnId, asyncio.Future[None]] = {}
         # Where there are segments, or may be; None: everything is in the snapshot itself.
         self._segments: SnapshotSegments | None = None
@@ -83,11 +83,11 @@ class TopicTransactions:
 
     def on_persisted(self, first_append: int, ledger_id: int, first_entry: int, last_entry: int) -> None:
         """Entries first..last are durable, the first of them was the how manieth append. Before readers are woken."""
-        if not self._on_the_way:
+        if not self.on_the_way:
             return
         through = first_append + last_entry - first_entry
-        while self._on_the_way and self._on_the_way[0][0] <= through:
-            append, txn_id, commit = self._on_the_way.popleft()
+        while self.on_the_way and self.on_the_way[0][0] <= through:
+            append, txn_id, commit = self.on_the_way.popleft()
             position = Position(ledger_id, first_entry + append - first_append)
             if commit is None:
                 self.buffer.on_message(txn_id, position)
@@ -162,15 +162,15 @@ class TopicTransactions:
             self._await_outcome(append, txn_id, None)
 
     def _await_outcome(self, append: int, txn_id: TxnId, commit: bool | None) -> None:
-        if self._on_the_way is None:
-            self._on_the_way = deque()
-        self._on_the_way.append((append, txn_id, commit))
+        if self.on_the_way is None:
+            self.on_the_way = deque()
+        self.on_the_way.append((append, txn_id, commit))
 
     # --- the end of a transaction -----------------------------------------------------------------
 
     def holds(self, txn_id: TxnId) -> bool:
         """Whether it has messages here, and no end yet."""
-        return txn_id in self.buffer.open or any(each == txn_id for _, each, _ in self._on_the_way or ())
+        return txn_id in self.buffer.open or any(each == txn_id for _, each, _ in self.on_the_way or ())
 
     async def end(self, txn_id: TxnId, *, commit: bool) -> None:
         """Returns when the end is durable and readers see it. Again: the same."""

@@ -76,6 +76,10 @@ class EntryPacker:
 
     def pack(self, entry_id: int, last_add_confirmed: int, length: int, parts: Sequence[Buffer]) -> bytes:
         """One buffer with the body made of parts. Parts that are not `bytes` cost a copy more."""
+        if self._is_crc32c and len(parts) == 2:
+            front, message = parts
+            if type(front) is bytes is type(message):
+                return runs.pack_entry(self._ledger_id, entry_id, last_add_confirmed, length, front, message)
         metadata = _METADATA.pack(self._ledger_id, entry_id, last_add_confirmed, length)
         if not self._is_crc32c:
             return b"".join((metadata, self._digest((metadata, *parts)), *parts))
@@ -88,7 +92,7 @@ class EntryPacker:
         self, first: int, last_add_confirmed: int, length: int, entries: Sequence[Sequence[Buffer]]
     ) -> tuple[list[bytes], int]:
         """Consecutive entries, from this id on, in a ledger that had this length before them; and the length after."""
-        if self._is_crc32c and runs.are_plain(entries):
+        if self._is_crc32c and all(map(runs.is_plain, entries)):
             plain = cast("list[tuple[bytes, bytes]]", entries)
             return runs.pack_entries(self._ledger_id, first, last_add_confirmed, length, plain)
         packed: list[bytes] = []
