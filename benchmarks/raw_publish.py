@@ -37,11 +37,17 @@ class Publisher:
     """
 
     def __init__(
-        self, service_url: str, topics: list[str], count: int, shape: Shape, window: int, laps: int = 1
+        self,
+        service_url: str,
+        topics: list[str],
+        count: int,
+        shape: Shape,
+        window: int,
+        laps: int = 1,
+        connection: RawConnection | None = None,
     ) -> None:
-        self.connection = RawConnection(service_url)
-        for producer_id, topic in enumerate(topics):
-            self.connection.produce_on(topic, producer_id)
+        """A connection that is given has its producers already."""
+        self.connection = connected(service_url, [topics])[0] if connection is None else connection
         self.count = count // laps * laps
         self.received = 0
         self._window = window
@@ -84,6 +90,18 @@ class Publisher:
                 self.received += 1
 
 
+def connected(service_url: str, shares: list[list[str]]) -> list[RawConnection]:
+    """A connection for each share of topics, with a producer on each. They take turns: thousands take minutes, and a
+    server closes a connection that does not answer its pings meanwhile.
+    """
+    connections = [RawConnection(service_url) for _ in shares]
+    for producer_id in range(max(map(len, shares))):
+        for connection, share in zip(connections, shares, strict=True):
+            if producer_id < len(share):
+                connection.produce_on(share[producer_id], producer_id)
+    return connections
+
+
 def publish(
     service_url: str,
     shape: Shape,
@@ -101,7 +119,10 @@ def publish(
     """
     shares = [topics[index::connections] or topics for index in range(connections)]
     each = max(1, count // connections // laps * laps)
-    publishers = [Publisher(service_url, share, each, shape, max(1, window // shape.batch), laps) for share in shares]
+    publishers = [
+        Publisher(service_url, share, each, shape, max(1, window // shape.batch), laps, connection)
+        for share, connection in zip(shares, connected(service_url, shares), strict=True)
+    ]
     started = time.perf_counter()
     run_until(
         lambda: all(publisher.is_done for publisher in publishers),

@@ -50,12 +50,22 @@ def verdict(ratio: float, better: str) -> str:
     return f"{ratio:.2f}× ({'better' if good > 1.05 else 'worse' if good < 0.95 else 'equal'})"
 
 
+def _scales(rows: list[Row], last: str) -> str:
+    """The scale of most rows, and which groups have others: loads may be measured anew by themselves."""
+    scales = [row.get("scale", last) for row in rows] or [last]
+    usual = max(dict.fromkeys(scales), key=scales.count)
+    others = dict.fromkeys(
+        f"{row['group']} in part `{scale}`" for row, scale in zip(rows, scales, strict=False) if scale != usual
+    )
+    return "; ".join([f"scale `{usual}`", *others])
+
+
 def markdown(name: str, document: list[Row]) -> str:
     rows, about = rows_of(document)
     others = [side["name"] for side in about["sides"][1:]]
     loads = [row["load_average"] for row in rows] or [0.0]
     lines = [f"### {RUNS.get(name, name)}", ""]
-    lines += [f"- begun {about['began']}, scale `{about['scale']}`", f"- machine: {about['machine']}"]
+    lines += [f"- begun {about['began']}, {_scales(rows, about['scale'])}", f"- machine: {about['machine']}"]
     lines += [f"- load average while it ran: {min(loads):.1f} to {max(loads):.1f}"]
     lines += [f"- {side['name']}: {side['words']}" for side in about["sides"]]
     lines += [f"- failed: {failure.splitlines()[0]}" for failure in about["failures"]]

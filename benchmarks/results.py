@@ -88,6 +88,7 @@ class Run:
                     "peers": peers,
                     "ratios": {name: figure.value / value for name, value in peers.items() if value},
                     "load_average": round(load_average, 1),
+                    "scale": self.scale,
                     "versions": {side.name: side.words for side in self.sides},
                     "answers": list(figure.features),
                     # What `make features` reads of every row; rows that answer the catalogue are put together below.
