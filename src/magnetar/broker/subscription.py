@@ -115,6 +115,7 @@ class Subscription:
         assert self.dispatcher is not None
         was_active = self._active()
         self.dispatcher.add(consumer)
+        self._parts.attended[self] = None
         if type_ is SubscriptionType.FAILOVER and self._active() is was_active:
             self._tell_active_later([consumer])
 
@@ -127,6 +128,7 @@ class Subscription:
             # A connection that is lost takes many along, and each look at the others would be at all of them.
             self.pump.wake_soon()
         else:
+            self._parts.attended.pop(self, None)
             self.dispatcher.clear()
             self.pump.rewind()
 

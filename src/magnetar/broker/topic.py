@@ -285,7 +285,7 @@ class Topic:
         self.messages_in += messages
         self.stored_index += messages
         self.bytes_in += size
-        if (self.subscriptions or self.replication is not None) and not self._wake_scheduled:
+        if (self._dispatch.attended or self.replication is not None) and not self._wake_scheduled:
             self._wake_scheduled = True
             if self._settings.new_entries_delay_ms:
                 self._dispatch.call_later(self._settings.new_entries_delay_ms / 1000, self._wake_subscriptions)
@@ -484,7 +484,7 @@ class Topic:
     def _wake_subscriptions(self) -> None:
         self._wake_scheduled = False
         with self._dispatch.shared_reads.opened():
-            for subscription in list(self.subscriptions.values()):
+            for subscription in list(self._dispatch.attended):
                 subscription.wake()
         if self.replication is not None:
             self.replication.wake()

@@ -96,6 +96,12 @@ class Pool:
             if not isinstance(failure, (OSError, TimeoutError, MagnetarError)):
                 raise
             return error
+        if self._closed:
+            # Closed while this was on its way: nobody would close it later.
+            closed = AlreadyClosed("The client is closed")
+            connection.abandon(closed)
+            await connection.close()
+            return closed
         self._open[key] = connection
         return connection
 

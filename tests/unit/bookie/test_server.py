@@ -381,6 +381,7 @@ def test_who_says_nothing_is_let_go_and_leaves_its_place(monkeypatch: pytest.Mon
                 await each.answer_2()
             each.close()
         await added(client, 1)
+        monkeypatch.setattr(bookie_server, "FIRST_REQUEST_LIMIT_S", 60)
         others = [await RawClient.connect(bookie) for _ in range(50)]
         for number, each in enumerate(others, 2):
             await added(each, number)

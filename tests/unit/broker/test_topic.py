@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from magnetar.broker.consumer import Consumer
 from magnetar.broker.deduplication_cursor import CURSOR
 from magnetar.broker.rate_limit import Rate
 from magnetar.broker.stored_message import stored_index
+from magnetar.broker.subscription import Subscription, SubscriptionType
 from magnetar.broker.topic import Topic
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import (
@@ -26,6 +28,7 @@ from magnetar.errors import (
 )
 from magnetar.ids import EARLIEST
 from tests.unit.broker.publishers import Brokers, Client, body_of, producer_of, stored
+from tests.unit.broker.worlds import ClientTwin, client_of
 
 DEDUPLICATED = BrokerSettings(deduplication_enabled=True)
 
@@ -585,6 +588,47 @@ def test_what_is_stored_while_a_topic_is_truncated_is_known_to_the_next_owner() 
         await brokers.start()
         topic = await brokers.topic()
         assert await topic.last_sequence_id("p") == 2
+        await brokers.stop()
+
+    run(main())
+
+
+def test_new_messages_wake_the_subscriptions_that_have_consumers_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[str] = []
+
+    def wake(subscription: Subscription) -> None:
+        woken.append(subscription.name)
+        subscription.pump.wake()
+
+    async def main() -> None:
+        brokers = Brokers()
+        await brokers.start()
+        topic = await brokers.topic()
+        subscriptions = {
+            name: await topic.open_subscription(name, initial=EARLIEST) for name in ("idle", "read", "left")
+        }
+        readers = {name: Consumer(ClientTwin(), 1, name, unacked_max=0) for name in ("read", "left")}
+        for name, reader in readers.items():
+            subscriptions[name].add_consumer(reader, SubscriptionType.EXCLUSIVE)
+            subscriptions[name].on_flow(reader, 10)
+        subscriptions["left"].remove_consumer(readers["left"])
+        monkeypatch.setattr(Subscription, "wake", wake)
+        client = Client()
+        producer = producer_of(client, "p")
+        await topic.add_producer(producer)
+        send(topic, producer, 0)
+        await client.until(lambda: len(client.answers) == 1)
+        await asyncio.sleep(0)
+        assert woken == ["read"]
+        assert len(client_of(readers["read"]).delivered) == 1
+        # Whoever comes back finds what came meanwhile, and what comes next.
+        late = Consumer(ClientTwin(), 1, "late", unacked_max=0)
+        subscriptions["left"].add_consumer(late, SubscriptionType.SHARED)
+        subscriptions["left"].on_flow(late, 10)
+        send(topic, producer, 1)
+        await client.until(lambda: len(client.answers) == 2)
+        await asyncio.sleep(0)
+        assert len(client_of(late).delivered) == 2
         await brokers.stop()
 
     run(main())

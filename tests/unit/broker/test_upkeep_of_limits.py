@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from magnetar.broker.consumer import Consumer
 from magnetar.broker.delayed.bucket_format import property_of
 from magnetar.broker.explain import Reason, explain
 from magnetar.broker.rate_limit import Rate, RelativeLimit
@@ -25,7 +26,7 @@ from magnetar.managed_ledger.orphans import Orphan, orphans
 from magnetar.names import NamespaceName, TopicName
 from magnetar.wire.proto.schema_storage_pb2 import SchemaLocator
 from tests.unit.broker.publishers import NAME, Brokers, Client, body_of, producer_of
-from tests.unit.broker.worlds import World, client_of
+from tests.unit.broker.worlds import ClientTwin, World, client_of
 
 DEFAULT = NamespaceName.parse("public/default")
 OTHER = TopicName.parse("persistent://public/default/other")
@@ -272,7 +273,8 @@ def test_new_entries_wait_for_others_as_long_as_they_are_told_to() -> None:
         brokers = Brokers(BrokerSettings(new_entries_delay_ms=25))
         await brokers.start()
         topic = await brokers.topic()
-        await topic.open_subscription("s", initial=EARLIEST)
+        subscription = await topic.open_subscription("s", initial=EARLIEST)
+        subscription.add_consumer(Consumer(ClientTwin(), 1, "c", unacked_max=0), SHARED)
         later = topic._dispatch.call_later
 
         def wait(delay_s: float, wake: Callable[[], None]) -> object:

@@ -6,6 +6,7 @@ Decides.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from magnetar.broker.dispatch.entry_filters import EntryFilters
 from magnetar.broker.dispatch.shared_reads import SharedReads
@@ -14,6 +15,9 @@ from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.config.broker import BrokerSettings
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscription import Subscription
 
 
 @dataclass(slots=True)
@@ -42,3 +46,5 @@ class DispatchParts:
     # What of the topic readers may see.
     buffer: TransactionBuffer = field(default_factory=TransactionBuffer)
     shared_reads: SharedReads = field(default_factory=SharedReads)
+    # The subscriptions with a consumer: new entries concern nobody else, and very many may be read with by nobody.
+    attended: "dict[Subscription, None]" = field(default_factory=dict)
