@@ -191,8 +191,8 @@ def test_brokers_restart_one_after_another_and_no_client_sees_an_error(tmp_path:
 @pytest.mark.feature("F-MD-16", "F-HA-08", "F-PRB-23")
 @pytest.mark.timeout(300)
 def test_the_metadata_store_is_away_and_open_topics_go_on(tmp_path: Path, eventually: Eventually) -> None:
-    # The ledger is full soon, but not yet: it grows beyond its limit while no new one can be had. (In the middle of a roll
-    # nothing could be told: what the next ledger has counts when that is on record.)
+    # The ledger is full soon, but not yet: it grows beyond its limit while no new one can be had. (In the middle of a
+    # roll nothing could be told: what the next ledger has counts when that is on record.)
     full = 1_000
     small = {"managedLedgerMaxEntriesPerLedger": str(full), "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
     with Cluster(tmp_path, bookies=2, brokers=2, environment={**QUICK, **small}) as cluster:

@@ -2,12 +2,14 @@
 """The connections of a client that is closed while one of them is on its way."""
 
 import asyncio
+import ssl
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from magnetar.client.pool import Pool, Way
-from magnetar.client.service_url import parse_address
+from magnetar.client.service_url import Address, parse_address
 from magnetar.config.client import ClientSettings
 from magnetar.errors import AlreadyClosed
 from magnetar.runtime.tasks import Tasks
@@ -21,7 +23,12 @@ def test_a_connection_that_is_established_after_the_pool_was_closed_is_closed_to
 
     async def scenario() -> None:
         held: list[FakeConnection] = []
+        transports: list[asyncio.Transport] = []
         asked = asyncio.Event()
+
+        async def connect(make: Callable[[], asyncio.Protocol], target: Address, tls: ssl.SSLContext | None) -> None:
+            transport, _ = await asyncio.get_running_loop().create_connection(make, target.host, target.port)
+            transports.append(transport)
 
         def hold(connection: FakeConnection, command: pb.BaseCommand) -> bool:
             held.append(connection)
@@ -30,7 +37,7 @@ def test_a_connection_that_is_established_after_the_pool_was_closed_is_closed_to
 
         async with FakeBroker(faults=[hold]) as broker:
             tasks = Tasks("test", lambda name, error: None)
-            pool = Pool(ClientSettings(), None, None, Random(1), tasks)
+            pool = Pool(ClientSettings(), None, None, Random(1), tasks, connect)
             connecting = asyncio.ensure_future(pool.connect(Way(parse_address(broker.url))))
             async with asyncio.timeout(30):
                 await asked.wait()
@@ -39,9 +46,7 @@ def test_a_connection_that_is_established_after_the_pool_was_closed_is_closed_to
             with pytest.raises(AlreadyClosed):
                 await connecting
             assert pool.connections == []
-            async with asyncio.timeout(30):
-                while broker.connections:
-                    await asyncio.sleep(0.001)
+            assert [transport.is_closing() for transport in transports] == [True]
             await tasks.close()
 
     asyncio.run(scenario())
