@@ -8,13 +8,13 @@ Nothing of it is part of Magnetar; the metadata room's contract suite starts one
 Carries.
 """
 
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tools import apt
 from tools.zookeeper import Missing
 
 PACKAGE = "etcd-server"
@@ -24,13 +24,11 @@ def install() -> None:
     """Missing says why it cannot be."""
     if shutil.which("etcd") is not None:
         return
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
+    if not apt.may_install():
         raise Missing(f"no etcd: install the package {PACKAGE}, or put etcd 3.4 or newer on the PATH")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for line in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", PACKAGE]):
-        done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
-        if done.returncode and line[1] == "install":
-            raise Missing(f"{PACKAGE} could not be installed: {done.stderr[-300:]}")
+    trouble = apt.install(PACKAGE, lambda: shutil.which("etcd") is not None)
+    if trouble:
+        raise Missing(f"{PACKAGE} could not be installed: {trouble}")
 
 
 def tls_flags(certificate: str, key: str, trust: str) -> list[str]:

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools import apt
+
 LEAST = 17
 PACKAGE = "openjdk-17-jre-headless"
 
@@ -37,12 +39,7 @@ def find_java() -> str | None:
 
 
 def install_java() -> bool:
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return False
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update", "-qq"], env=environment, check=False)
-    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", PACKAGE]
-    return subprocess.run(command, env=environment, check=False).returncode == 0
+    return not apt.install(PACKAGE, lambda: find_java() is not None)
 
 
 def main() -> int:

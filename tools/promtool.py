@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from tools import apt
 from tools.zookeeper import Missing
 
 PACKAGE = "prometheus"
@@ -62,8 +63,8 @@ def _download(directory: Path) -> Path:
     """The package as a file. The lists of packages are only renewed where they do not name it."""
     line = ["apt-get", "download", "-qq", PACKAGE]
     done = subprocess.run(line, cwd=directory, capture_output=True, text=True, check=False)
-    if done.returncode and os.geteuid() == 0:
-        subprocess.run(["apt-get", "update", "-qq"], capture_output=True, check=False)
+    if done.returncode and apt.may_install():
+        apt.renew_lists()
         done = subprocess.run(line, cwd=directory, capture_output=True, text=True, check=False)
     found = next(directory.glob("*.deb"), None)
     if found is None:
