@@ -96,7 +96,8 @@ def at_rate(
     consumer = None
     if consumed:
         consumer = RawConsumer(server.service_url, chosen[0], "timed", earliest=False, on_entry=paced.on_entry)
-    with selectors.DefaultSelector() as selector:
+    # Not epoll, whose pauses are whole milliseconds here: half of a message's latency was the generator's oversleeping.
+    with selectors.SelectSelector() as selector:
         for each in (paced, consumer):
             if each is not None:
                 each.connection.socket.setblocking(False)
