@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from magnetar.spark.source import PulsarDataSource
 FILE = "MAGNETAR_TEST_CRASH_FILE"
 DRIVER = "MAGNETAR_TEST_CRASH_DRIVER"
 STOPPED = "stopped.json"
-"""Beside the crash file: the groups of processes that were stopped."""
+"""Beside the crash file: the groups of processes that were told to stop."""
+_STOP_S = 5
 
 
 class CrashingDataSource(PulsarDataSource):
@@ -48,9 +50,13 @@ def reached(point: str) -> None:
         os.killpg(0, signal.SIGKILL)
     if wanted["whom"] == "driver-stops":
         stopped = [int(os.environ[DRIVER]), os.getpgid(0)]
-        path.with_name(STOPPED).write_text(json.dumps(stopped))
+        telling = path.with_name("stopping.json")
+        telling.write_text(json.dumps(stopped))
+        telling.replace(path.with_name(STOPPED))
         for group in stopped:
             os.killpg(group, signal.SIGSTOP)
+        # Another thread may be the one that takes the signal; until then this one would go on.
+        time.sleep(_STOP_S)
         return
     if wanted["whom"] == "executor":
         # The worker is a child of Python's daemon, which is a child of the executor.
@@ -58,6 +64,16 @@ def reached(point: str) -> None:
         assert executor.name() == "java", executor
         executor.kill()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def are_stopped(groups: list[int]) -> bool:
+    """Whether every process of them stands still, and comes to no place any more."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getpgid(process.pid) in groups:
+                found.append(process.status())
+    return bool(found) and all(status in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE) for status in found)
 
 
 def resume(groups: list[int], number: int = signal.SIGCONT) -> None:

@@ -128,9 +128,12 @@ def stopped(driver: Driver, tmp_path: Path, eventually: Callable[..., bool]) -> 
         told = tmp_path / crash_points.STOPPED
         eventually(lambda: told.exists() or process.poll() is not None, limit_s=DRIVER_LIMIT_S)
         assert told.exists(), driver.log()
-        made.append(Zombie(process, json.loads(told.read_text())))
+        zombie = Zombie(process, json.loads(told.read_text()))
+        made.append(zombie)
+        # What is planned next must not be met by this one, on its way to standing still.
+        eventually(lambda: crash_points.are_stopped(zombie.groups))
         told.unlink()
-        return made[-1]
+        return zombie
 
     yield start
     for zombie in made:
