@@ -4,7 +4,8 @@
     python -m benchmarks [--quick | --full] [--peers] [--rounds N] [--only WORD …] [--list]
 
 Servers of all peers run side by side and take turns load by load, so that a busy machine is as unfair to one as to the
-other; an idle one costs the other next to nothing. The number kept is the median of the rounds. Kafka speaks another
+other; an idle one costs the other next to nothing. What a stall of the disk can decide is measured in several rounds;
+the number kept is their median, and the lowest and highest ratio of a round stand beside it. Kafka speaks another
 protocol: it takes part in the loads that its own generators know.
 """
 
@@ -43,28 +44,29 @@ class Load(NamedTuple):
     fresh: OnFresh | None = None
     ours: OnOurs | None = None
     peers_only: bool = False
+    rounds: int = 1
 
 
 LOADS = (
     Load("start and memory", "start-and-load", fresh=footprint.start_and_load),
     Load("start and memory", "restarts", fresh=footprint.restarts),
-    Load("publish", "publish-raw", shared=publishing.raw),
+    Load("publish", "publish-raw", shared=publishing.raw, rounds=3),
     Load("publish", "publish-sustained", shared=publishing.sustained),
     Load("publish", "publish-official", shared=publishing.official_client),
     Load("publish", "publish-perf", fresh=publishing.pulsar_perf, peers_only=True),
-    Load("latency", "latency", shared=latency.fixed_rates),
-    Load("latency", "one-at-a-time", shared=latency.one_at_a_time),
-    Load("latency", "end-to-end", shared=latency.end_to_end),
+    Load("latency", "latency", shared=latency.fixed_rates, rounds=5),
+    Load("latency", "one-at-a-time", shared=latency.one_at_a_time, rounds=3),
+    Load("latency", "end-to-end", shared=latency.end_to_end, rounds=5),
     Load("latency", "beside-a-reader", shared=latency.beside_a_reader),
-    Load("consume", "catch-up", shared=consuming.catch_up),
+    Load("consume", "catch-up", shared=consuming.catch_up, rounds=3),
     Load("consume", "tailing", shared=consuming.tailing),
     Load("consume", "consume-official", shared=consuming.official_client),
     Load("consume", "fan-out", shared=consuming.fan_out),
     Load("consume", "delayed", shared=consuming.delayed),
-    Load("admin", "create-topics", shared=administering.create_topics),
+    Load("admin", "create-topics", shared=administering.create_topics, rounds=3),
     Load("admin", "shell", shared=administering.shell_command),
-    Load("many", "many-producers", shared=publishing.many_producers),
-    Load("many", "many-topics", shared=publishing.many_topics),
+    Load("many", "many-producers", shared=publishing.many_producers, rounds=3),
+    Load("many", "many-topics", shared=publishing.many_topics, rounds=3),
     Load("many", "few-and-many", shared=latency.few_and_many_topics),
     Load("many", "many-subscriptions", shared=growth.many_subscriptions),
     Load("cost of one more", "growth", fresh=growth.slopes),
@@ -116,7 +118,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="everything, little of each: about three minutes")
     parser.add_argument("--full", action="store_true", help="a million delayed, ten thousand topics, 1 GB to recover")
     parser.add_argument("--peers", action="store_true", help="beside Apache Pulsar and Kafka, fetched by Maven")
-    parser.add_argument("--rounds", type=int, default=1, help="each load so many times, medians kept")
+    parser.add_argument("--rounds", type=int, help="each load so many times, instead of as often as it needs")
     parser.add_argument("--only", nargs="+", default=[], help="loads whose name has one of these words")
     parser.add_argument("--list", action="store_true", help="the names of the loads")
     parser.add_argument("--directory", help="where data directories go; the disk that is measured")
@@ -132,7 +134,7 @@ class _Bench:
         kafka: KafkaBrokers | None,
         scratch: Path,
         scale: Scale,
-        rounds: int,
+        rounds: int | None,
         stack: ExitStack,
         run: Run,
     ) -> None:
@@ -151,7 +153,7 @@ class _Bench:
         """All rounds of one load, the peers in turn; one that fails is named, and the others go on."""
         began = time.perf_counter()
         found: dict[str, list[list[Figure]]] = {}
-        for _ in range(self._rounds):
+        for _ in range(self._rounds or (1 if self._scale.name == "quick" else load.rounds)):
             for peer in self._peers[:1] if load.ours else self._peers:
                 self._try(load, peer.name, partial(self._once, load, peer), found)
             if self._kafka is not None and load.name in (*kafka_loads.SHARED, *kafka_loads.FRESH):
@@ -206,7 +208,14 @@ def medians(rounds: list[list[Figure]]) -> list[Figure]:
             last[figure.name] = figure
     return [
         Figure(
-            each.name, statistics.median(values[name]), each.unit, each.better, each.aim, each.settings, each.features
+            each.name,
+            statistics.median(values[name]),
+            each.unit,
+            each.better,
+            each.aim,
+            each.settings,
+            each.features,
+            tuple(values[name]),
         )
         for name, each in last.items()
     ]

@@ -12,7 +12,10 @@ LESS: Final = "less"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`aim` is the floor and the aim of the ratio to the peer, or of the number itself, in words."""
+    """`aim` is the floor and the aim of the ratio to the peer, or of the number itself, in words.
+
+    `rounds` are the values of which `value` is the median, in the order that they were measured.
+    """
 
     name: str
     value: float
@@ -21,6 +24,7 @@ class Figure:
     aim: str = ""
     settings: str = ""
     features: tuple[str, ...] = ()
+    rounds: tuple[float, ...] = ()
 
     @property
     def text(self) -> str:

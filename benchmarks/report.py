@@ -42,12 +42,13 @@ def rows_of(document: list[Row]) -> tuple[list[Row], Row]:
     return sorted(rows, key=lambda row: groups.index(row["group"])), about
 
 
-def verdict(ratio: float, better: str) -> str:
-    """How many times better or worse than the peer."""
+def verdict(ratio: float, better: str, spread: tuple[float, float] | None = None) -> str:
+    """How many times better or worse than the peer, and than which in the rounds of which this is the median."""
     if not ratio or math.isinf(ratio) or math.isnan(ratio):
         return "–"
     good = 1 / ratio if better == LESS else ratio
-    return f"{ratio:.2f}× ({'better' if good > 1.05 else 'worse' if good < 0.95 else 'equal'})"
+    word = "better" if good > 1.05 else "worse" if good < 0.95 else "equal"
+    return f"{ratio:.2f}× ({word}{f'; {spread[0]:.2f} to {spread[1]:.2f}' if spread else ''})"
 
 
 def _scales(rows: list[Row], last: str) -> str:
@@ -76,7 +77,10 @@ def markdown(name: str, document: list[Row]) -> str:
             heads = ["what", "magnetar", *others, *(f"ratio to {other}" for other in others), "aim", "settings"]
             lines += ["", f"#### {group.capitalize()}", "", _line(heads), _line(["---"] * len(heads))]
         peers = [shown(row["peers"].get(other, math.nan), row["unit"]) for other in others]
-        ratios = [verdict(row["ratios"].get(other, math.nan), row["better"]) for other in others]
+        ratios = [
+            verdict(row["ratios"].get(other, math.nan), row["better"], row.get("spreads", {}).get(other))
+            for other in others
+        ]
         what = row["name"].replace("  ", "↳ ")
         lines.append(_line([what, shown(row["number"], row["unit"]), *peers, *ratios, row["aim"], row["settings"]]))
     return "\n".join(lines)

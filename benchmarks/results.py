@@ -50,6 +50,22 @@ class Side(NamedTuple):
     words: str
 
 
+def spread(own: Figure, other: Figure) -> tuple[float, float] | None:
+    """The lowest and the highest ratio of a round, where both were measured in the same several ones."""
+    if len(own.rounds) < 2 or len(own.rounds) != len(other.rounds) or not all(other.rounds):
+        return None
+    ratios = [ours / theirs for ours, theirs in zip(own.rounds, other.rounds, strict=True)]
+    return min(ratios), max(ratios)
+
+
+def ratio_words(row: dict[str, Any], other: str) -> str:
+    """A row's ratio to a peer, with what it was in single rounds."""
+    if other not in row["ratios"]:
+        return "–"
+    lowest, highest = row.get("spreads", {}).get(other, (0.0, 0.0))
+    return f"{row['ratios'][other]:.2f}" + (f", {lowest:.2f} to {highest:.2f}" if highest else "")
+
+
 class Run:
     """Everything that one run measured; written as one file that `benchmarks.report` and `make features` read."""
 
@@ -75,7 +91,8 @@ class Run:
         own, *others = (side.name for side in self.sides)
         theirs = {name: {figure.name: figure for figure in sides.get(name, [])} for name in others}
         for figure in sides.get(own, []):
-            peers = {name: found[figure.name].value for name, found in theirs.items() if figure.name in found}
+            beside = {name: found[figure.name] for name, found in theirs.items() if figure.name in found}
+            peers = {name: other.value for name, other in beside.items()}
             self._rows.append(
                 {
                     "group": group,
@@ -87,6 +104,7 @@ class Run:
                     "settings": figure.settings,
                     "peers": peers,
                     "ratios": {name: figure.value / value for name, value in peers.items() if value},
+                    "spreads": {name: found for name, other in beside.items() if (found := spread(figure, other))},
                     "load_average": round(load_average, 1),
                     "scale": self.scale,
                     "versions": {side.name: side.words for side in self.sides},
@@ -131,7 +149,7 @@ class Run:
             table.add_column(heading)
         for row in self._rows:
             peers = [shown(row["peers"].get(name, math.nan), row["unit"]) for name in others]
-            ratios = [f"{row['ratios'][name]:.2f}" if name in row["ratios"] else "–" for name in others]
+            ratios = [ratio_words(row, name) for name in others]
             table.add_row(row["name"], shown(row["number"], row["unit"]), *peers, *ratios, row["aim"])
         Console(width=None if Console().is_terminal else 160).print(table)
         for failure in self.failures:

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.__main__ import LOADS, medians
 from benchmarks.figures import LESS, Figure, Scale, percentile, shown
 from benchmarks.report import BEGIN, END, markdown, page, rows_of, verdict
-from benchmarks.results import Run, Side
+from benchmarks.results import Run, Side, ratio_words, spread
 from tools.feature_record import catalogue
 from tools.features import measurements
 
@@ -36,6 +36,19 @@ def test_a_row_has_its_peer_its_ratio_its_versions_and_settings(tmp_path: Path) 
     assert first["load_average"] == 12.3
     assert second["ratios"] == {"other": 0.5}
     assert (third["peers"], third["ratios"]) == ({}, {})
+
+
+def test_a_ratio_says_what_it_was_in_single_rounds(tmp_path: Path) -> None:
+    run = Run("peers", "2 cores", "quick", [Side("magnetar", "ours"), Side("other", "theirs")], tmp_path)
+    ours = medians([[Figure("p99.9", value, "ms", LESS)] for value in (1.0, 6.0, 2.0)])
+    theirs = medians([[Figure("p99.9", value, "ms", LESS)] for value in (4.0, 3.0, 5.0)])
+    run.add("latency", {"magnetar": ours, "other": theirs}, 0.0)
+    row, _ = run.document()
+    assert (row["number"], row["peers"], row["ratios"]) == (2.0, {"other": 4.0}, {"other": 0.5})
+    assert row["spreads"] == {"other": (0.25, 2.0)}
+    assert ratio_words(row, "other") == "0.50, 0.25 to 2.00"
+    assert "0.50× (better; 0.25 to 2.00)" in markdown("peers", run.document())
+    assert spread(ours[0], medians([[Figure("p99.9", 4.0, "ms", LESS)]])[0]) is None, "other rounds"
 
 
 def test_a_load_that_failed_on_one_side_leaves_the_others_rows(tmp_path: Path) -> None:
