@@ -11,7 +11,7 @@ import inspect
 import json
 import os
 import signal
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def reached(point: str) -> None:
         for group in stopped:
             os.killpg(group, signal.SIGSTOP)
         # Another thread may be the one that takes the signal; until then this one would go on.
-        time.sleep(_STOP_S)
+        threading.Event().wait(_STOP_S)
         return
     if wanted["whom"] == "executor":
         # The worker is a child of Python's daemon, which is a child of the executor.
