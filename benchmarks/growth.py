@@ -129,6 +129,7 @@ def slopes(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
                     memory.append(pss_mb(server.pid))
                     cpu.append(cpu_s(server.pid))
                 until_settled(server.pid)
+                time.sleep(scale.of(1, 5, 10))  # what making them leaves behind is collected once: not idleness
                 idle = busy_percent(server.pid, scale.of(1, 3, 10))
                 settings = f"the second {half:,} of {at:,}"
                 found.append(
