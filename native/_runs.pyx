@@ -25,7 +25,7 @@ cdef extern from "crc32c.h":
 
 magnetar_crc32c_prepare()
 
-EDITION = 7
+EDITION = 8
 
 
 def extend(uint32_t checksum, data not None):
@@ -293,7 +293,81 @@ def pack_entry(
     return entry
 
 
+def are_plain(object entries):
+    cdef object parts
+    for parts in entries:
+        if type(parts) is not tuple or len(<tuple>parts) != 2:
+            return False
+        if not PyBytes_CheckExact((<tuple>parts)[0]) or not PyBytes_CheckExact((<tuple>parts)[1]):
+            return False
+    return True
+
+
+def are_consecutive(list entries not None, int64_t ledger_id, int64_t first, Py_ssize_t bytes_max):
+    cdef object entry
+    cdef const char *data
+    for entry in entries:
+        if not PyBytes_CheckExact(entry):
+            raise TypeError("a packed entry is bytes")
+        if PyBytes_GET_SIZE(entry) < 32 or PyBytes_GET_SIZE(entry) > bytes_max:
+            return False
+        data = PyBytes_AS_STRING(entry)
+        if <int64_t>magnetar_get64(data) != ledger_id or <int64_t>magnetar_get64(data + 8) != first:
+            return False
+        first += 1
+    return True
+
+
+def ready_run(object producer, list run not None, Py_ssize_t bytes_max, int64_t last_index, uint64_t timestamp_ms):
+    cdef list entries = []
+    cdef list waiting = []
+    cdef object found
+    cdef tuple send
+    cdef bytes payload
+    cdef int64_t messages
+    cdef Py_ssize_t length
+    cdef Py_ssize_t size = 0
+    for found in run:
+        send = <tuple?>found
+        if len(send) != 4:
+            raise ValueError("a message of a run has four fields")
+        payload = <bytes?>send[3]
+        messages = send[2]
+        length = PyBytes_GET_SIZE(payload)
+        if length > bytes_max or messages < 1:
+            return None
+        size += length
+        last_index += messages
+        entries.append((_entry_front(timestamp_ms, <uint64_t>last_index), payload))
+        waiting.append((producer, send[0], send[1], length, send[2]))
+    return entries, waiting, last_index, size
+
+
+def take_answered(object waiting, Py_ssize_t count_max):
+    cdef list receipts = []
+    cdef object popleft = waiting.popleft
+    cdef object producer = waiting[0][0]
+    cdef tuple answered
+    cdef int64_t size = 0, messages = 0
+    while count_max > 0 and waiting:
+        answered = <tuple?>waiting[0]
+        if len(answered) != 5:
+            raise ValueError("what waits for an answer has five fields")
+        if answered[0] is not producer:
+            break
+        popleft()
+        receipts.append((answered[1], answered[2]))
+        size += <int64_t>answered[3]
+        messages += <int64_t>answered[4]
+        count_max -= 1
+    return receipts, size, messages
+
+
 def entry_front(uint64_t broker_timestamp_ms, uint64_t index):
+    return _entry_front(broker_timestamp_ms, index)
+
+
+cdef bytes _entry_front(uint64_t broker_timestamp_ms, uint64_t index):
     cdef char front[28]
     cdef int size
     front[0] = 0x0E

@@ -6,7 +6,6 @@ twins take their names, where there are any.
 Decides.
 """
 
-from itertools import repeat
 from struct import Struct
 from typing import Final
 
@@ -56,11 +55,10 @@ def put_entries(
 
 def are_consecutive(entries: list[bytes], ledger_id: int, first: int, bytes_max: int) -> bool:
     """Whether these are packed entries of that ledger, from that id on, and of allowed sizes."""
-    sizes = [*map(len, entries)]
-    if min(sizes) < METADATA_BYTES or max(sizes) > bytes_max:
-        return False
-    ids = range(first, first + len(entries))
-    return [*map(ids_of, entries)] == [*zip(repeat(ledger_id), ids, strict=False)]
+    return all(
+        METADATA_BYTES <= len(entry) <= bytes_max and ids_of(entry) == (ledger_id, entry_id)
+        for entry_id, entry in enumerate(entries, first)
+    )
 
 
 def entry_runs(entries: list[bytes], first: int, last: int) -> list[list[int]]:
@@ -78,9 +76,10 @@ def entry_runs(entries: list[bytes], first: int, last: int) -> list[list[int]]:
     return found
 
 
-PLAIN: Final = (fine_ledgers, put_entries, entry_runs)
+PLAIN: Final = (fine_ledgers, put_entries, entry_runs, are_consecutive)
 
 if (_twins := compiled.load()) is not None:
     fine_ledgers = _twins.fine_ledgers
     put_entries = _twins.put_entries
     entry_runs = _twins.entry_runs
+    are_consecutive = _twins.are_consecutive

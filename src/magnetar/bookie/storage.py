@@ -35,6 +35,7 @@ from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.ledger_state import LedgerState
 from magnetar.bookie.ledgers import Ledgers
 from magnetar.bookie.opening import IndexFactory, Opening, current
+from magnetar.bookie.run_source import RunSource
 from magnetar.bookie.scrubber import Scrubber
 from magnetar.bookie.storage_stats import JournalStats, StorageStats
 from magnetar.config.bookie import BookieSettings
@@ -210,16 +211,13 @@ class BookieStorage:
         self, ledger_id: int, first: int, entries: list[bytes], master_key: bytes, listener: AddListener
     ) -> None:
         """As `add` for consecutive entries of one ledger, from this id on."""
-        state = self._states.get(ledger_id)
-        if (
-            state is None
-            or self._careful.needed
-            or not state.open_to_adds
-            or state.master_key != master_key
-            or not are_consecutive(entries, ledger_id, first, self._entry_bytes_max)
-        ):
+        if not are_consecutive(entries, ledger_id, first, self._entry_bytes_max):
             for entry_id, entry in enumerate(entries, first):
                 self.add(ledger_id, entry_id, entry, master_key, listener)
+            return
+        state = self._states.get(ledger_id)
+        if state is None or self._careful.needed or not state.open_to_adds or state.master_key != master_key:
+            self._careful.add_batch(PlainAdds(master_key, entries), RunSource(listener))
             return
         held = self._caches.active.put_run(ledger_id, first, entries)
         self._ledgers.journal_of(ledger_id).append_entries(entries, first, listener)

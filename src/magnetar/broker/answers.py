@@ -17,14 +17,12 @@ from typing import Final, cast
 
 from magnetar.broker.deduplication import Verdict
 from magnetar.broker.producer import Producer
+from magnetar.broker.send_run import Waiting, take_answered
 from magnetar.errors import MagnetarError
 from magnetar.runtime.metrics import Histogram
 
 # Upper bounds in milliseconds, as Pulsar's metrics have them.
 WRITE_LATENCY_BOUNDS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
-
-# Producer, sequence id, highest sequence id, bytes, messages.
-Waiting = tuple[Producer, int, int, int, int]
 
 # What waits in an idle topic: an empty deque has more bytes than the rest of its answers. Nothing can be put into it.
 _NOTHING: Final = cast("deque[Waiting]", ())
@@ -154,22 +152,15 @@ class Answers:
         messages_in_all = size_in_all = 0
         while entry_id <= last_entry:
             producer = waiting[0][0]
-            run_start = entry_id
-            receipts = []
-            run_size = run_messages = 0
-            while entry_id <= last_entry and waiting[0][0] is producer:
-                _, sequence_id, highest_sequence_id, size, messages = waiting.popleft()
-                receipts.append((sequence_id, highest_sequence_id))
-                run_size += size
-                run_messages += messages
-                entry_id += 1
-            producer.bytes_in += run_size
-            producer.messages_in += run_messages
+            receipts, size, messages = take_answered(waiting, last_entry + 1 - entry_id)
+            producer.bytes_in += size
+            producer.messages_in += messages
             self._settled += len(receipts)
-            producer.link.send_receipts(producer, receipts, ledger_id, run_start, run_size)
+            producer.link.send_receipts(producer, receipts, ledger_id, entry_id, size)
             producer.on_stored(len(receipts))
-            messages_in_all += run_messages
-            size_in_all += run_size
+            entry_id += len(receipts)
+            messages_in_all += messages
+            size_in_all += size
         return messages_in_all, size_in_all
 
     def _acknowledge_one(self, ledger_id: int, entry_id: int) -> tuple[int, int]:

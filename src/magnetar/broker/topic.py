@@ -258,17 +258,20 @@ class Topic:
         settings = self._settings
         if self._deduplication is not None or self._closing is not None or settings.delayed_delivery_delay_max_ms > 0:
             return False
-        prefix = partial(entry_front, self._clock.now_ms())
-        ready = ready_run(producer, run, settings.message_bytes_max, self.last_index, prefix)
-        if ready is None or not self.managed_ledger.append_run(ready.entries, ready.last_index - self.last_index):
+        ready = ready_run(producer, run, settings.message_bytes_max, self.last_index, self._clock.now_ms())
+        if ready is None:
             return False
-        messages, self.last_index = ready.last_index - self.last_index, ready.last_index
+        entries, waiting, last_index, size = ready
+        messages = last_index - self.last_index
+        if not self.managed_ledger.append_run(entries, messages):
+            return False
+        self.last_index = last_index
         if not self.answers.is_probing:
             self.answers.probe(len(run))
-        self.answers.waiting += ready.waiting
+        self.answers.waiting += waiting
         producer.pending += len(run)
         if self.publish_rates.is_limited:
-            self._limit(producer, messages, ready.size)
+            self._limit(producer, messages, size)
         return True
 
     # --- the managed ledger's listener ------------------------------------------------------------

@@ -87,9 +87,11 @@ def pack_entry(
     return b"".join((metadata, checksum.to_bytes(4, "big"), front, message))
 
 
-def is_plain(parts: Sequence[object]) -> bool:
-    """Whether `pack_entries` takes this entry: two buffers, both `bytes`, in a tuple."""
-    return type(parts) is tuple and len(parts) == 2 and type(parts[0]) is bytes is type(parts[1])
+def are_plain(entries: Sequence[Sequence[object]]) -> bool:
+    """Whether `pack_entries` takes these: each two buffers, both `bytes`, in a tuple."""
+    return all(
+        type(parts) is tuple and len(parts) == 2 and type(parts[0]) is bytes is type(parts[1]) for parts in entries
+    )
 
 
 def count_intact(ledger_id: int, first: int, entries: list[bytes]) -> int:
@@ -103,7 +105,7 @@ def count_intact(ledger_id: int, first: int, entries: list[bytes]) -> int:
     return len(entries)
 
 
-PLAIN: Final = (cut_frames, read_sends, pack_entries, count_intact, pack_entry)
+PLAIN: Final = (cut_frames, read_sends, pack_entries, count_intact, pack_entry, are_plain)
 
 if (_twins := compiled.load()) is not None:
     cut_frames = _twins.cut_frames
@@ -111,3 +113,4 @@ if (_twins := compiled.load()) is not None:
     pack_entries = _twins.pack_entries
     count_intact = _twins.count_intact
     pack_entry = _twins.pack_entry
+    are_plain = _twins.are_plain

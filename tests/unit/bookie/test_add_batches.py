@@ -111,6 +111,39 @@ def test_a_batch_that_waits_for_room_is_taken_in_order_when_there_is_some() -> N
 
 
 @pytest.mark.feature("F-BP-01")
+def test_a_run_that_waits_for_room_is_answered_by_its_own_ids_in_order() -> None:
+    async def main() -> None:
+        async with bench(SimulatedDisk(), SMALL) as storage:
+            await add_all(storage, 1, range(1))
+            answers = Answers()
+            for first in range(1, 401, 8):
+                storage.add_run(1, first, [packed(1, first + more) for more in range(8)], KEY, answers)
+            assert storage.stats().held_adds > 0, "this load is larger than the caches"
+            await answers.until(400)
+            assert answers.codes == dict.fromkeys(range(1, 401), OK)
+            told = [entry_id for first, last, _ in answers.calls for entry_id in range(first, last + 1)]
+            assert told == list(range(1, 401))
+            assert await storage.entry_ids(1) == list(range(401))
+
+    run(main())
+
+
+def test_a_run_of_a_new_ledger_begins_it_and_one_with_another_key_is_refused() -> None:
+    async def main() -> None:
+        async with bench(SimulatedDisk(), ROOMY) as storage:
+            fine, wrong = Answers(), Answers()
+            storage.add_run(7, 0, [packed(7, entry_id) for entry_id in range(3)], KEY, fine)
+            await fine.until(3)
+            assert fine.codes == dict.fromkeys(range(3), OK)
+            storage.add_run(7, 3, [packed(7, entry_id) for entry_id in (3, 4)], b"another key of 20 by", wrong)
+            await wrong.until(2)
+            assert wrong.codes == {3: UNAUTHORIZED, 4: UNAUTHORIZED}
+            assert await storage.entry_ids(7) == [0, 1, 2]
+
+    run(main())
+
+
+@pytest.mark.feature("F-BP-01")
 def test_a_batch_that_finds_room_for_a_part_of_it_is_refused_for_the_rest() -> None:
     settings = replace(SMALL, held_adds_max=10)
 

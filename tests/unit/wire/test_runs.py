@@ -2,6 +2,7 @@
 """The run loops: what each must give, and that the compiled twins give the same for everything."""
 
 import os
+from collections import deque
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.bookie import entry_batches, records
+from magnetar.broker import send_run
 from magnetar.wire import broker_entry, compiled, frame, hot, runs
 from magnetar.wire.message import join
 
@@ -317,6 +319,54 @@ def test_runs_among_entries_of_many_ledgers_are_found_alike(
         assert [entry for name, entry in told if name == ledger] == [e for n, e in ids[first : last + 1] if n == ledger]
 
 
+SENDS = st.tuples(UINT64, UINT64, st.integers(0, 2**31 - 1), BODIES)
+
+
+@given(st.lists(SENDS), st.integers(0, 40), st.integers(-1, 2**50), st.integers(0, 2**45))
+def test_a_run_is_made_ready_alike(
+    twins: ModuleType, run: list[tuple[int, int, int, bytes]], bytes_max: int, last_index: int, timestamp_ms: int
+) -> None:
+    arguments: tuple[Any, ...] = (object(), run, bytes_max, last_index, timestamp_ms)
+    assert twins.ready_run(*arguments) == send_run.PLAIN[0](*arguments)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), UINT64, UINT64, st.integers(0, 2**40), st.integers(1, 2**31))))
+def test_what_is_answered_together_is_taken_alike(
+    twins: ModuleType, waiting: list[tuple[str, int, int, int, int]]
+) -> None:
+    plain: deque[Any] = deque(waiting)
+    compiled_ones = deque(waiting)
+    while plain:
+        for count_max in (1, 3, 99):
+            if plain:
+                found = send_run.PLAIN[1](plain, count_max)
+                assert twins.take_answered(compiled_ones, count_max) == found
+                assert plain == compiled_ones
+                assert 1 <= len(found[0]) <= count_max
+
+
+@given(st.lists(st.tuples(BODIES, BODIES) | st.tuples(BODIES) | st.lists(BODIES, min_size=2, max_size=2), max_size=3))
+def test_what_can_be_packed_together_is_told_alike(twins: ModuleType, entries: list[Any]) -> None:
+    found = all(isinstance(parts, tuple) and len(parts) == 2 for parts in entries)
+    assert runs.PLAIN[5](entries) is twins.are_plain(entries) is found
+    assert not twins.are_plain([*entries, (b"front", memoryview(b"body"))])
+
+
+@given(st.lists(st.integers(-1, 2), max_size=3), st.lists(st.sampled_from([32, 40, 31, 41]), max_size=3))
+def test_consecutive_entries_are_told_alike(twins: ModuleType, ids: list[int], sizes: list[int]) -> None:
+    entries = [
+        (5).to_bytes(8, "big") + entry_id.to_bytes(8, "big", signed=True) + bytes(size - 16)
+        for entry_id, size in zip(ids, sizes, strict=False)
+    ]
+    plain = entry_batches.PLAIN[3]
+    for ledger_id, first in ((5, -1), (5, 0), (4, 0)):
+        found = plain(entries, ledger_id, first, 40)
+        assert twins.are_consecutive(entries, ledger_id, first, 40) == found
+        in_order = ids[: len(entries)] == list(range(first, first + len(entries)))
+        fits = all(32 <= len(entry) <= 40 for entry in entries)
+        assert found == (not entries or (ledger_id == 5 and in_order and fits))
+
+
 def test_compiled_loops_refuse_what_is_no_bytes(twins: ModuleType) -> None:
     wrong: list[Callable[[], object]] = [
         lambda: twins.read_sends([(bytearray(b"x" * 9), b"body")], 0, []),
@@ -334,6 +384,10 @@ def test_compiled_loops_refuse_what_is_no_bytes(twins: ModuleType) -> None:
         lambda: twins.read_ack(memoryview(b"\x08\x0a\x52")),
         lambda: twins.count_intact(1, 0, [memoryview(b"entry")]),
         lambda: twins.log_run(0, 0, bytearray(b"record"), 1, 0),
+        lambda: twins.are_consecutive([None], 1, 0, 99),
+        lambda: twins.ready_run(None, [(1, 0, 1, memoryview(b"body"))], 99, 0, 0),
+        lambda: twins.ready_run(None, [None], 99, 0, 0),
+        lambda: twins.take_answered(deque([["producer", 1, 0, 9, 1]]), 1),
     ]
     for call in wrong:
         with pytest.raises(TypeError):

@@ -92,7 +92,7 @@ class EntryPacker:
         self, first: int, last_add_confirmed: int, length: int, entries: Sequence[Sequence[Buffer]]
     ) -> tuple[list[bytes], int]:
         """Consecutive entries, from this id on, in a ledger that had this length before them; and the length after."""
-        if self._is_crc32c and all(map(runs.is_plain, entries)):
+        if self._is_crc32c and runs.are_plain(entries):
             plain = cast("list[tuple[bytes, bytes]]", entries)
             return runs.pack_entries(self._ledger_id, first, last_add_confirmed, length, plain)
         packed: list[bytes] = []
