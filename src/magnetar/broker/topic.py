@@ -255,17 +255,13 @@ class Topic:
 
     def publish_run(self, producer: Producer, run: list[Send]) -> bool:
         """As `publish` for entries that came together; False, and nothing is taken, where each must be looked at."""
-        settings = self._settings
+        settings, before = self._settings, self.last_index
         if self._deduplication is not None or self._closing is not None or settings.delayed_delivery_delay_max_ms > 0:
             return False
-        ready = ready_run(producer, run, settings.message_bytes_max, self.last_index, self._clock.now_ms())
-        if ready is None:
+        ready = ready_run(producer, run, settings.message_bytes_max, before, self._clock.now_ms())
+        if ready is None or not self.managed_ledger.append_run(ready[0], messages := ready[2] - before):
             return False
-        entries, waiting, last_index, size = ready
-        messages = last_index - self.last_index
-        if not self.managed_ledger.append_run(entries, messages):
-            return False
-        self.last_index = last_index
+        _, waiting, self.last_index, size = ready
         if not self.answers.is_probing:
             self.answers.probe(len(run))
         self.answers.waiting += waiting
