@@ -49,6 +49,7 @@ class Reader(NamedTuple):
     window: int = 32
     batch: int = 1
     cold: bool = False
+    ledger_id: int = OLD_LEDGER
 
 
 class Turn(NamedTuple):
@@ -87,7 +88,7 @@ class CatchUp(NamedTuple):
 
 
 def catch_up(given: CatchUp) -> None:
-    """Read the old ledger from its beginning, over and over, as fast as the bookie gives it; in a process of its own.
+    """Read a ledger from its beginning, over and over, as fast as the bookie gives it; in a process of its own.
 
     Its process stands for another machine, so it has what the bookie leaves of the cores, and nobody waits for it.
     """
@@ -127,10 +128,10 @@ class Questions:
         self.entries_read += entries
         if self._reader.batch == 1:
             self._next = (self._next + 1) % self._reader.entries
-            return v2.encode_read(OLD_LEDGER, self._next)
+            return v2.encode_read(self._reader.ledger_id, self._next)
         self._at[stream] = (self._at[stream] + entries) % self._share
         first, batch = stream * self._share + self._at[stream], self._reader.batch
-        return v2.encode_batch_read(OLD_LEDGER, first, stream, batch, batch * ENTRY_BYTES)
+        return v2.encode_batch_read(self._reader.ledger_id, first, stream, batch, batch * ENTRY_BYTES)
 
     def after(self, answer: bytes) -> bytes:
         if self._reader.batch == 1:

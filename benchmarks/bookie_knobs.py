@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.bookie_adds import measure
-from benchmarks.bookie_isolation import catch_up, latencies
+from benchmarks.bookie_isolation import CatchUp, Reader, catch_up, latencies
 from benchmarks.figures import Figure, Scale, percentile
 from benchmarks.servers import scraped
 from tests.cluster import Cluster, RoleProcess
@@ -112,14 +112,16 @@ def _scanned(storage: _Storage, entries: int, readers: int, seconds: float) -> t
     """Entries a second that so many readers of a ledger each get, and the thrash ratio of that time."""
     before, began = scraped(storage.web_url), time.perf_counter()
     over = FORK.Event()
-    processes = [
-        FORK.Process(target=catch_up, args=(storage.port, 1 + number % LEDGERS, entries, over, 8), daemon=True)
-        for number in range(readers)
-    ]
+    processes = []
+    for number in range(readers):
+        reader = Reader("a ledger", entries, window=8, ledger_id=1 + number % LEDGERS)
+        given = CatchUp(storage.port, reader, over, FORK.Value("q", 0))
+        processes.append(FORK.Process(target=catch_up, args=(given,), daemon=True))
     for process in processes:
         process.start()
     time.sleep(seconds)
     after, took_s = scraped(storage.web_url), time.perf_counter() - began
+    assert all(process.is_alive() for process in processes), "a reader gave up"
     over.set()
     for process in processes:
         process.join(30)

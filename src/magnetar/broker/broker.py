@@ -119,7 +119,7 @@ class Broker:
         self.connections_opened = 0
         self.connections_refused = 0
         self.sessions_failed = 0
-        self.publish_budget = PublishBudget(settings.process_publish_bytes_max)
+        self.publish_budget = PublishBudget(settings.process_publish_bytes_max, settings.publish_pace_bytes)
         self._connections: dict[Connection, Tasks] = {}
         self._of_address: Counter[str] = Counter()
         self._doors = Doors(settings, security, self.tls, self.new_connection)

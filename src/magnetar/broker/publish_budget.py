@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many bytes are on their way into storage, for one connection and for the whole process.
 
-Owns the two counts and says when a connection must stop reading and when it may go on. A connection stops at its
-own mark or at the process's; it goes on at half of its own mark, once the process is below its mark again. Never
-touches a socket: whoever asks pauses and resumes.
+Owns the counts and says when a connection must stop reading and when it may go on. It stops at its own mark or at the
+process's, and goes on at half of its own, once the process is below its mark again. Well before that, from the pace on,
+each connection that has bytes on their way stops at a fair share of the pace: what waits for the disk stays little, and
+who is stuck takes nothing from the others (0380). Never touches a socket: whoever asks pauses and resumes.
 
 Invariant: the process count is the sum of the connections' counts.
 Decides.
@@ -14,20 +15,30 @@ from typing import Final
 
 # What a message on its way costs beside its own bytes; without it, a flood of tiny ones would pass every mark.
 MESSAGE_OVERHEAD_BYTES: Final = 512
+# However many publish: what one read of a socket may bring.
+SHARE_BYTES_MIN: Final = 256 * 1024
 
 
 class PublishBudget:
     """The process's share; every connection takes a `ConnectionBudget` from it."""
 
-    __slots__ = ("_waiting", "bytes_max", "bytes_pending")
+    __slots__ = ("_waiting", "active", "bytes_max", "bytes_pending", "pace_bytes")
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, pace_bytes: int | None = None) -> None:
         self.bytes_max = bytes_max
+        self.pace_bytes = bytes_max if pace_bytes is None else min(pace_bytes, bytes_max)
         self.bytes_pending = 0
+        # Connections that have bytes on their way.
+        self.active = 0
         self._waiting: dict[ConnectionBudget, None] = {}
 
     def connection(self, bytes_max: int, on_resume: Callable[[], None]) -> "ConnectionBudget":
         return ConnectionBudget(self, bytes_max, on_resume)
+
+    @property
+    def share_bytes(self) -> int:
+        """What each connection may have on its way while all together are above the pace."""
+        return max(SHARE_BYTES_MIN, self.pace_bytes // max(1, self.active))
 
     def wait(self, budget: "ConnectionBudget") -> None:
         self._waiting[budget] = None
@@ -40,9 +51,17 @@ class PublishBudget:
         for budget in list(self._waiting):
             if self.bytes_pending >= self.bytes_max:
                 return
-            if budget.may_resume():
-                del self._waiting[budget]
-                budget.resume()
+            budget.try_to_resume()
+
+    def on_given_back(self, budget: "ConnectionBudget", size: int) -> None:
+        """This many bytes fewer are on their way: this connection may go on, and with a mark passed the others."""
+        before = self.bytes_pending
+        after = self.bytes_pending = before - size
+        if self._waiting:
+            if before >= self.bytes_max > after or before >= self.pace_bytes > after:
+                self.resume_waiting()
+            elif budget.paused:
+                budget.try_to_resume()
 
 
 class ConnectionBudget:
@@ -57,10 +76,14 @@ class ConnectionBudget:
 
     def take(self, size: int) -> bool:
         """Count bytes that go down; True when the connection must stop reading now."""
-        self.bytes_pending += size
         process = self._process
+        if not self.bytes_pending:
+            process.active += 1
+        pending = self.bytes_pending = self.bytes_pending + size
         process.bytes_pending += size
-        if self.paused or (self.bytes_pending < self.bytes_max and process.bytes_pending < process.bytes_max):
+        if self.paused or (pending < self.bytes_max and process.bytes_pending < process.pace_bytes):
+            return False
+        if pending < self.bytes_max and process.bytes_pending < process.bytes_max and pending < process.share_bytes:
             return False
         self.paused = True
         process.wait(self)
@@ -69,18 +92,22 @@ class ConnectionBudget:
     def give_back(self, size: int) -> None:
         """Count bytes that are stored or refused; may resume this connection and others."""
         self.bytes_pending -= size
-        process = self._process
-        process.bytes_pending -= size
         assert self.bytes_pending >= 0, "more bytes given back than taken"
-        if process._waiting:
-            process.resume_waiting()
+        if size and not self.bytes_pending:
+            self._process.active -= 1
+        self._process.on_given_back(self, size)
 
-    def may_resume(self) -> bool:
-        return self.bytes_pending <= self.bytes_max // 2
-
-    def resume(self) -> None:
-        self.paused = False
-        self._on_resume()
+    def try_to_resume(self) -> None:
+        """Go on reading, where the connection waits and may: at half of what stopped it."""
+        process = self._process
+        if self not in process._waiting or process.bytes_pending >= process.bytes_max:
+            return
+        is_paced = process.bytes_pending >= process.pace_bytes
+        mark = min(self.bytes_max, process.share_bytes) if is_paced else self.bytes_max
+        if self.bytes_pending <= mark // 2:
+            process.forget(self)
+            self.paused = False
+            self._on_resume()
 
     def close(self) -> None:
         """The connection is gone; what it still has on its way is counted until it is stored."""

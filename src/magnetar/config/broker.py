@@ -32,6 +32,8 @@ class BrokerSettings:
     # Above the mark a connection stops reading until half of it is stored; TCP tells the producer.
     connection_publish_bytes_max: int = 16 * 1024 * 1024
     process_publish_bytes_max: int = 256 * 1024 * 1024
+    # From here on each connection has a fair share of it: more than a disk writes in a moment only waits in memory.
+    publish_pace_bytes: int = 16 * 1024 * 1024
     # What a consumer's connection may hold unsent before its dispatch pauses.
     connection_write_bytes_max: int = 1024 * 1024
     session_requests_max: int = 1_000

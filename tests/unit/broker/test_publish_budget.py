@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.broker.publish_budget import ConnectionBudget, PublishBudget
+from magnetar.broker.publish_budget import SHARE_BYTES_MIN, ConnectionBudget, PublishBudget
 
 
 class Door:
@@ -49,14 +49,50 @@ def test_a_closed_connection_is_not_resumed_and_its_bytes_still_count() -> None:
     assert (process.bytes_pending, door.resumed) == (0, 0)
 
 
+UNIT = SHARE_BYTES_MIN
+
+
+def test_above_the_pace_each_connection_stops_at_its_fair_share() -> None:
+    process = PublishBudget(100 * UNIT, 8 * UNIT)
+    many, few = Door(process, 50 * UNIT), Door(process, 50 * UNIT)
+    assert not few.budget.take(UNIT)
+    assert not many.budget.take(6 * UNIT), "together they are below the pace"
+    assert many.budget.take(UNIT), "and now above, with more than its half"
+    assert not few.budget.take(2 * UNIT), "the other has less than its half"
+    many.budget.give_back(4 * UNIT)
+    assert many.resumed == 1, "together they are below the pace again"
+
+
+def test_who_is_stuck_holds_nobody_else_back() -> None:
+    process = PublishBudget(100 * UNIT, 8 * UNIT)
+    stuck, lively = Door(process, 20 * UNIT), Door(process, 20 * UNIT)
+    stuck.budget.take(20 * UNIT)
+    for _ in range(50):
+        assert not lively.budget.take(3 * UNIT)
+        assert lively.budget.take(UNIT), "half of the pace is its share"
+        lively.budget.give_back(2 * UNIT)
+        assert not lively.budget.paused, "at half of its share it goes on, whatever the other holds"
+        lively.budget.give_back(2 * UNIT)
+    assert lively.resumed == 50
+    assert stuck.budget.paused
+
+
+def test_a_thousand_connections_may_still_read_something_each() -> None:
+    process = PublishBudget(10_000 * UNIT, 8 * UNIT)
+    doors = [Door(process, 100 * UNIT) for _ in range(1_000)]
+    assert not any(door.budget.take(UNIT - 1) for door in doors)
+    assert all(door.budget.take(1) for door in doors)
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 60), st.booleans()), max_size=80))
 def test_counts_agree_and_no_connection_is_left_paused_when_all_is_stored(
     steps: list[tuple[int, int, bool]],
 ) -> None:
-    process = PublishBudget(100)
-    doors = [Door(process, 70) for _ in range(3)]
+    process = PublishBudget(100 * UNIT // 10, 60 * UNIT // 10)
+    doors = [Door(process, 70 * UNIT // 10) for _ in range(3)]
     taken: list[list[int]] = [[], [], []]
-    for index, size, take in steps:
+    for index, tenths, take in steps:
+        size = tenths * UNIT // 10
         if take:
             doors[index].budget.take(size)
             taken[index].append(size)
@@ -64,6 +100,7 @@ def test_counts_agree_and_no_connection_is_left_paused_when_all_is_stored(
             doors[index].budget.give_back(taken[index].pop())
         assert process.bytes_pending == sum(door.budget.bytes_pending for door in doors)
         assert [door.budget.bytes_pending for door in doors] == [sum(sizes) for sizes in taken]
+        assert process.active == sum(map(bool, taken))
     for index, sizes in enumerate(taken):
         for size in sizes:
             doors[index].budget.give_back(size)
