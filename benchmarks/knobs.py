@@ -141,8 +141,7 @@ def broker_reads(directory: Path, scale: Scale) -> list[Figure]:
 
 def hit_percent(before: dict[str, float], after: dict[str, float]) -> float:
     hits, misses = (
-        after.get(name, 0.0) - before.get(name, 0.0)
-        for name in ("pulsar_ml_cache_hits_throughput_total", "pulsar_ml_cache_misses_throughput_total")
+        after[name] - before[name] for name in ("magnetar_ml_cache_hits_total", "magnetar_ml_cache_misses_total")
     )
     return 100 * hits / (hits + misses) if hits + misses else 0.0
 
