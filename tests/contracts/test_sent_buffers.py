@@ -157,7 +157,7 @@ def test_a_log_has_what_was_appended_while_it_had_no_ledger_to_write_to(loop_run
         )
         lent = Owner(1)
         for _ in range(40):
-            ledger.append(lent.parts(), 1)
+            ledger.append(lent.parts())
             owner.publisher.waiting.append(lent.sent[-1])
             lent.write_over()
             if lent.random.random() < 0.5:

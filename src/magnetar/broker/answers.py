@@ -5,7 +5,7 @@ Owns what was appended and has no outcome yet, and between those what needs no a
 being stored by an earlier SEND. Official clients match answers with the head of their own queue, so none overtakes
 another: what needs no append is answered when every append before it has its outcome. Never stores, never judges.
 
-How long storing takes is measured by one probe at a time, never per message.
+How long storing takes is measured by one probe at a time, never per message, and not by one behind another.
 
 Invariant: outcomes come in the order of the appends, each once.
 Decides.
@@ -23,6 +23,8 @@ from magnetar.runtime.metrics import Histogram
 
 # Upper bounds in milliseconds, as Pulsar's metrics have them.
 WRITE_LATENCY_BOUNDS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
+# Entries that go by between one probe and the next; they are taken to have taken as long.
+PROBE_PAUSE_ENTRIES: Final = 16
 
 # What waits in an idle topic: an empty deque has more bytes than the rest of its answers. Nothing can be put into it.
 _NOTHING: Final = cast("deque[Waiting]", ())
@@ -31,6 +33,7 @@ _NOTHING: Final = cast("deque[Waiting]", ())
 class Answers:
     __slots__ = (
         "_now_s",
+        "_observed",
         "_probe_due",
         "_probe_s",
         "_questions",
@@ -45,9 +48,12 @@ class Answers:
         self._now_s = now_s
         # How long entries took to be durable, in milliseconds; each is taken to have taken as long as the probe.
         self.latency: Histogram | None = None
+        # True from a probe until the next may begin.
         self.is_probing = False
-        self._probe_s = 0.0
+        # When the probe under way began, and after how many outcomes it is over, or the pause behind it.
+        self._probe_s: float | None = None
         self._probe_due = 0
+        self._observed = 0
         # What was appended and is not yet persisted, oldest first; its own from a probe until a rest.
         self.waiting = _NOTHING
         # How many appends have had their outcome, in all.
@@ -77,8 +83,9 @@ class Answers:
 
     def rest(self) -> None:
         """From time to time: nothing waits, so nothing is kept for it."""
-        if not self.waiting and not self.is_probing:
+        if not self.waiting:
             self.waiting = _NOTHING
+            self.is_probing = False
 
     def repeat(
         self, producer: Producer, sequence_id: int, highest_sequence_id: int, size: int, verdict: Verdict
@@ -105,11 +112,10 @@ class Answers:
     def on_persisted(self, ledger_id: int, first_entry: int, last_entry: int) -> tuple[int, int]:
         """The next appends are these entries; returns how many messages and bytes they were."""
         messages = size = 0
-        entries_before = first_entry - 1
         if first_entry == last_entry and not (self._repeated or self._questions):
             messages, size = self._acknowledge_one(ledger_id, first_entry)
             if self.is_probing and self._settled >= self._probe_due:
-                self._on_probed(1)
+                self._on_probe_due()
             return messages, size
         while self._repeated or self._questions:
             due = min(queue[0][0] for queue in (self._repeated, self._questions) if queue)
@@ -123,7 +129,7 @@ class Answers:
             self._answer_due(None)
         rest_messages, rest_size = self._acknowledge(ledger_id, first_entry, last_entry)
         if self.is_probing and self._settled >= self._probe_due:
-            self._on_probed(last_entry - entries_before)
+            self._on_probe_due()
         return messages + rest_messages, size + rest_size
 
     def on_failed(self, count: int, refusal: MagnetarError) -> int:
@@ -137,13 +143,21 @@ class Answers:
             self._settled += 1
             self._answer_due(refusal)
         self.is_probing = False
+        self._probe_s = None
+        self._observed = self._settled
         return lost
 
-    def _on_probed(self, entries: int) -> None:
-        self.is_probing = False
+    def _on_probe_due(self) -> None:
+        """The probe has its outcome, or the pause behind it is over."""
+        began_s, self._probe_s = self._probe_s, None
+        if began_s is None:
+            self.is_probing = False
+            return
         if self.latency is None:
             self.latency = Histogram(WRITE_LATENCY_BOUNDS_MS)
-        self.latency.observe((self._now_s() - self._probe_s) * 1000, entries)
+        self.latency.observe((self._now_s() - began_s) * 1000, self._settled - self._observed)
+        self._observed = self._settled
+        self._probe_due = self._settled + PROBE_PAUSE_ENTRIES
 
     def _acknowledge(self, ledger_id: int, first_entry: int, last_entry: int) -> tuple[int, int]:
         """Receipts for these entries, if any: one run per producer in turn."""

@@ -127,7 +127,6 @@ class ShadowTopic(Topic):
             while counted != self.managed_ledger.last_confirmed and self._closing is None:
                 counted = self.managed_ledger.last_confirmed
                 index = await last_index(self.managed_ledger)
-                self.messages_in += max(0, index - self.stored_index)
                 self.last_index = self.stored_index = max(self.stored_index, index)
         except OwnerClosed:
             return

@@ -24,7 +24,8 @@ from magnetar.ledger.parts import LedgerParts
 from magnetar.ledger.quorum import AckWindow
 from magnetar.runtime.disk import Buffer
 from magnetar.wire.bookkeeper.codes import ReturnCode
-from magnetar.wire.bookkeeper.entry import EntryPacker
+from magnetar.wire.bookkeeper.digest import DigestType
+from magnetar.wire.bookkeeper.entry import EntryPacker, pack_crc32c
 
 _FENCED: Final = int(ReturnCode.FENCED)
 _UNAUTHORIZED: Final = int(ReturnCode.UNAUTHORIZED)
@@ -50,21 +51,21 @@ class LedgerWriter:
         "_confirmation",
         "_drained",
         "_idle_mark",
+        "_is_crc32c",
         "_is_single",
         "_lac_interval_ms",
         "_lac_timer",
         "_listener",
         "_master_key",
         "_members",
-        "_pack",
         "_packer",
         "_parts",
         "_pending",
         "_refusal",
         "_silence_mark",
         "_silence_timer",
-        "_single_add",
-        "_single_add_run",
+        "_sole_bookie",
+        "_sole_channel",
         "_told_lac",
         "_window",
         "is_over",
@@ -72,7 +73,6 @@ class LedgerWriter:
         "last_add_pushed",
         "ledger_id",
         "length",
-        "pending_bytes",
     )
 
     def __init__(self, known: Versioned, parts: LedgerParts, listener: WriterListener) -> None:
@@ -82,12 +82,10 @@ class LedgerWriter:
         # Body bytes of all that was appended; of the confirmed entries once the writer is over.
         self.length = 0
         self.last_add_pushed = -1
-        # Packed bytes in flight.
-        self.pending_bytes = 0
         self._parts = parts
         self._listener = listener
         self._packer = EntryPacker(record.ledger_id, record.digest, record.password)
-        self._pack = self._packer.pack
+        self._is_crc32c = record.digest is DigestType.CRC32C
         self._master_key = self._packer.master_key
         self._window = AckWindow(record.quorum)
         # Packed entries from last_add_confirmed + 1 to last_add_pushed; its own as long as the silence is watched.
@@ -118,15 +116,17 @@ class LedgerWriter:
         length = self.length
         for part in parts:
             length += len(part)
-        entry = self._pack(entry_id, window.confirmed, length, parts)
+        if self._is_crc32c:
+            entry = pack_crc32c(self.ledger_id, entry_id, window.confirmed, length, parts)
+        else:
+            entry = self._packer.pack(entry_id, window.confirmed, length, parts)
         self.length = length
         self.last_add_pushed = window.pushed = entry_id
         if self._silence_timer is None:
             self._watch_silence()
         self._pending.append(entry)
-        self.pending_bytes += len(entry)
         if self._is_single:
-            self._single_add(self.ledger_id, entry_id, entry, self._master_key, self)
+            self._sole_channel.add(self.ledger_id, entry_id, entry, self._master_key, self)
         else:
             for member in window.quorum.write_set(entry_id):
                 self._adds[member](self.ledger_id, entry_id, entry, self._master_key, self)
@@ -143,9 +143,8 @@ class LedgerWriter:
         if self._silence_timer is None:
             self._watch_silence()
         self._pending += packed
-        self.pending_bytes += sum(map(len, packed))
         if self._is_single:
-            self._single_add_run(self.ledger_id, first, packed, self._master_key, self)
+            self._sole_channel.add_run(self.ledger_id, first, packed, self._master_key, self)
         else:
             for entry_id, entry in enumerate(packed, first):
                 for member in window.quorum.write_set(entry_id):
@@ -153,7 +152,7 @@ class LedgerWriter:
         return packed
 
     def on_added(self, bookie: str, first: int, last: int, code: int) -> None:
-        member = self._members.get(bookie)
+        member = 0 if bookie is self._sole_bookie else self._members.get(bookie)
         if member is None or self.is_over:
             return
         if code == 0:
@@ -175,6 +174,11 @@ class LedgerWriter:
     @property
     def pending_entries(self) -> int:
         return len(self._pending)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Packed bytes in flight."""
+        return sum(map(len, self._pending))
 
     @property
     def error(self) -> MagnetarError | None:
@@ -262,17 +266,19 @@ class LedgerWriter:
         self._members = {bookie: i for i, bookie in enumerate(ensemble)}
         channels = [self._parts.channels(bookie) for bookie in ensemble]
         self._adds = [channel.add for channel in channels]
-        self._single_add = channels[0].add
-        self._single_add_run = channels[0].add_run
+        self._sole_channel = channels[0]
         self._is_single = len(ensemble) == 1
+        # As its channel has it, so that it is known by identity.
+        self._sole_bookie = channels[0].bookie if self._is_single else None
 
     def _tell_confirmed(self) -> None:
         confirmed = self._window.confirmed
         pending = self._pending
-        freed = 0
-        for _ in range(len(pending) - (self.last_add_pushed - confirmed)):
-            freed += len(pending.popleft())
-        self.pending_bytes -= freed
+        if confirmed == self.last_add_pushed:
+            pending.clear()
+        else:
+            for _ in range(len(pending) - (self.last_add_pushed - confirmed)):
+                pending.popleft()
         self._listener.on_confirmed(self, confirmed)
         if self._confirmation is not None:
             self._wake_forcing()
@@ -283,7 +289,6 @@ class LedgerWriter:
         self.is_over = True
         self.length -= sum(len(entry) - self._packer.header_bytes for entry in self._pending)
         self._pending = _NOTHING
-        self.pending_bytes = 0
         for timer in (self._silence_timer, self._lac_timer):
             if timer is not None:
                 timer.cancel()

@@ -19,6 +19,7 @@ from magnetar.errors import InvariantBroken, LedgerFenced, MagnetarError, OwnerC
 from magnetar.ids import EARLIEST, Position
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.managed_ledger.cursors import Cursors
+from magnetar.managed_ledger.ledger_list import LedgerSpan
 from magnetar.managed_ledger.log_record import LogRecord
 from magnetar.managed_ledger.parts import LogParts, PersistListener
 from magnetar.managed_ledger.rollover import Rollover, decide_rollover
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 class Appender:
     __slots__ = (
         "_busy",
+        "_confirmed_before",
         "_current",
         "_cursors",
         "_fences",
@@ -53,9 +55,8 @@ class Appender:
         "_refusal",
         "_seen_pushed",
         "_succession",
+        "_told",
         "_writer",
-        "last_confirmed",
-        "messages_appended",
     )
 
     def __init__(self, log: LogParts, record: LogRecord, cursors: Cursors, listener: PersistListener) -> None:
@@ -64,8 +65,9 @@ class Appender:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._succession = Succession(log, record, self)
-        self.last_confirmed = log.ledgers.last_position if len(log.ledgers) else EARLIEST
-        self.messages_appended = 0
+        # The ledger that was last told of, and what was confirmed before the first was.
+        self._told: LedgerSpan | None = None
+        self._confirmed_before = log.ledgers.last_position if len(log.ledgers) else EARLIEST
         self._writer: LedgerWriter | None = None
         self._current: OpenLedger | None = None
         self._previous: OpenLedger | None = None
@@ -89,7 +91,7 @@ class Appender:
 
     # --- the hot path -------------------------------------------------------------------------
 
-    def append(self, parts: Sequence[Buffer], messages: int) -> None:
+    def append(self, parts: Sequence[Buffer]) -> None:
         """Take one entry; its outcome comes to the listener. Raises, and has then taken nothing, when it cannot:
 
         TooManyRequests when too much waits for a ledger, TopicTerminated, LedgerFenced, or why it is over.
@@ -111,9 +113,8 @@ class Appender:
             raise
         except Exception as error:
             raise InvariantBroken(f"{self._log.name}: an append ended half-way: {error!r}") from error
-        self.messages_appended += messages
 
-    def append_run(self, entries: Sequence[Sequence[Buffer]], messages: int) -> bool:
+    def append_run(self, entries: Sequence[Sequence[Buffer]]) -> bool:
         """Take several entries at once while there is a ledger with room for them; else False, and nothing is taken."""
         writer = self._writer
         current = self._current
@@ -126,7 +127,6 @@ class Appender:
         except Exception as error:
             raise InvariantBroken(f"{self._log.name}: a run of appends ended half-way: {error!r}") from error
         current.tail.entries += packed
-        self.messages_appended += messages
         return True
 
     def on_confirmed(self, writer: LedgerWriter, entry_id: int) -> None:
@@ -153,6 +153,12 @@ class Appender:
             self._start(self._succession.replace_failed, "replace failed ledger")
 
     # --- questions ----------------------------------------------------------------------------
+
+    @property
+    def last_confirmed(self) -> Position:
+        """How far the listener was told."""
+        told = self._told
+        return self._confirmed_before if told is None else Position(told.ledger_id, told.entries - 1)
 
     @property
     def current(self) -> OpenLedger | None:
@@ -196,7 +202,7 @@ class Appender:
     async def open_first(self) -> None:
         """Give an empty log its first ledger; before anything is appended."""
         await self._succession.open_first()
-        self.last_confirmed = self._log.ledgers.last_position
+        self._told, self._confirmed_before = None, self._log.ledgers.last_position
 
     def check_rollover(self) -> None:
         """Called from time to time: full ledgers that were too young, old ones, idle ones."""
@@ -328,15 +334,17 @@ class Appender:
         if entry_id < first:
             return
         tail = ledger.tail
-        is_kept = tail.cached_bytes > 0 or self._cursors.are_any
+        cursors = self._cursors
+        is_kept = bool(cursors.durable or cursors.non_durable or tail.cached_bytes)
         size = tail.on_confirmed(entry_id) if is_kept else tail.pass_on(entry_id)
         span.entries = entry_id + 1
         span.size_bytes += size - tail.header_bytes * (entry_id + 1 - first)
-        self.last_confirmed = Position(span.ledger_id, entry_id)
-        self._fences = 0
+        self._told = span
+        if self._fences:
+            self._fences = 0
         if is_kept:
-            self._log.cache.on_confirmed(tail, size, self._cursors.needed_from)
-            if not self._cursors.is_tail_wanted():
+            self._log.cache.on_confirmed(tail, size, cursors.needed_from)
+            if not cursors.is_tail_wanted():
                 self._log.cache.drop(tail)
         self._listener.on_persisted(span.ledger_id, first, entry_id)
         if span.size_bytes >= self._log.settings.ledger_bytes_max and ledger is self._current:

@@ -34,10 +34,6 @@ class Cursors:
     def all(self) -> list[Cursor]:
         return [*self.durable.values(), *self.non_durable]
 
-    @property
-    def are_any(self) -> bool:
-        return bool(self.durable or self.non_durable)
-
     def is_tail_wanted(self) -> bool:
         """True when a cursor reads close enough to the end to find new entries still in memory, or did a moment ago.
 

@@ -96,10 +96,10 @@ class Follower:
     def pending_entries(self) -> int:
         return 0
 
-    def append(self, parts: Sequence[Buffer], messages: int) -> None:
+    def append(self, parts: Sequence[Buffer]) -> None:
         raise NotSupported(f"{self._log.name} shows the messages of {self._source.name} and takes none itself")
 
-    def append_run(self, entries: Sequence[Sequence[Buffer]], messages: int) -> bool:
+    def append_run(self, entries: Sequence[Sequence[Buffer]]) -> bool:
         return False
 
     def check_rollover(self) -> None:

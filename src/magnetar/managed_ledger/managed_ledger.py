@@ -64,8 +64,8 @@ class ManagedLedger:
         self._is_closed = False
         self._on_closed: Callable[[ManagedLedger], None] | None = None
         # The hot calls go straight to their owners.
-        self.append: Callable[[Sequence[Buffer], int], None] = appender.append
-        self.append_run: Callable[[Sequence[Sequence[Buffer]], int], bool] = appender.append_run
+        self.append: Callable[[Sequence[Buffer]], None] = appender.append
+        self.append_run: Callable[[Sequence[Sequence[Buffer]]], bool] = appender.append_run
         self.read_cached: Callable[[Position, int, int], list[Entry] | None] = self._reads.read_cached
         log.on_fenced = self._on_fenced
         log.on_ledger_ended = self._ask_for_trimming

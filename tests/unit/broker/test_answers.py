@@ -4,7 +4,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magnetar.broker.answers import Answers
+from magnetar.broker.answers import PROBE_PAUSE_ENTRIES, Answers
 from magnetar.broker.deduplication import Verdict
 from magnetar.broker.producer import Producer
 from magnetar.errors import PersistenceFailed
@@ -87,6 +87,25 @@ def test_questions_are_answered_between_the_receipts_before_and_after_them() -> 
     answers.on_persisted(7, 0, 2)
     assert seen == [2]
     assert len(link.answers) == 3
+
+
+def test_storing_is_timed_now_and_then_and_every_entry_is_counted() -> None:
+    asked: list[float] = []
+
+    def now_s() -> float:
+        asked.append(len(asked) * 0.002)
+        return asked[-1]
+
+    answers, producer = Answers(now_s), producer_on(Link())
+    for entry_id in range(PROBE_PAUSE_ENTRIES + 2):
+        take(answers, producer, entry_id)
+        answers.on_persisted(7, entry_id, entry_id)
+    assert len(asked) == 4, "two probes, each at its beginning and its end"
+    assert answers.latency is not None
+    assert answers.latency.count == PROBE_PAUSE_ENTRIES + 2
+    answers.rest()
+    take(answers, producer, 99)
+    assert len(asked) == 5, "the first after a rest is timed"
 
 
 @settings(max_examples=300, deadline=None)

@@ -61,7 +61,7 @@ class Publisher:
     def append(self, body: bytes) -> None:
         self._inside = True
         try:
-            self.ledger.append((body[:1], body[1:]), 1)
+            self.ledger.append((body[:1], body[1:]))
         finally:
             self._inside = False
         self.waiting.append(body)

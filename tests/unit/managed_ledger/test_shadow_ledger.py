@@ -160,7 +160,7 @@ def test_a_shadow_takes_nothing_and_is_told_ahead(loop_run: RunOnLoop) -> None:
         assert watcher.last == shadow.last_confirmed == end
         assert list((await read_all(shadow)).values()) == [b"a-0", b"a-1", b"a-2"]
         with pytest.raises(NotSupported):
-            shadow.append((b"no",), 1)
+            shadow.append((b"no",))
         for refused in (shadow.terminate, shadow.truncate):
             with pytest.raises(NotSupported):
                 await refused()

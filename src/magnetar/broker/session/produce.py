@@ -161,13 +161,14 @@ def on_sends(session: Session, frames: list[Frame], at: int) -> int:
     if opened is None:
         _on_stray_send(session, producer_id)
         return until
-    size = len(run[0][3]) if len(run) == 1 else sum([len(send[3]) for send in run])
-    session.connection.take_publish_bytes(size + MESSAGE_OVERHEAD_BYTES * len(run))
+    count = len(run)
+    size = len(run[0][3]) if count == 1 else sum([len(send[3]) for send in run])
+    session.connection.take_publish_bytes(size + MESSAGE_OVERHEAD_BYTES * count)
     if session.held_sends and producer_id in session.held_sends:
         for send in run:
             hold(session, opened, partial(_publish, session, opened, *send), len(send[3]))
         return until
-    if len(run) > 1 and opened.topic.publish_run(opened.producer, run):
+    if count > 1 and opened.topic.publish_run(opened.producer, run):
         return until
     for send in run:
         _publish(session, opened, *send)
@@ -177,12 +178,13 @@ def on_sends(session: Session, frames: list[Frame], at: int) -> int:
 def _publish(
     session: Session, opened: OpenProducer, sequence_id: int, highest_sequence_id: int, messages: int, payload: bytes
 ) -> None:
-    if is_dropped(session, opened, len(payload)):
+    producer = opened.producer
+    if producer.is_closed and is_dropped(session, opened, len(payload)):
         return
     try:
-        opened.topic.publish(opened.producer, sequence_id, highest_sequence_id, messages, payload)
+        opened.topic.publish(producer, sequence_id, highest_sequence_id, messages, payload)
     except MagnetarError as error:
-        refuse_send(session, opened.producer.producer_id, sequence_id, len(payload), error)
+        refuse_send(session, producer.producer_id, sequence_id, len(payload), error)
 
 
 def _on_single_send(session: Session, command: bytes, payload: bytes) -> None:

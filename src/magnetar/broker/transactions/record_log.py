@@ -81,7 +81,7 @@ class RecordLog:
             raise ServiceNotReady(f"{self.name} takes no more records: {self._failure}")
         limits = self._batches
         if limits is None:
-            self.ledger.append((record,), 1)
+            self.ledger.append((record,))
             self._appended += 1
             self._waiting.append([on_stored])
             return
@@ -107,7 +107,7 @@ class RecordLog:
         self._waiting.append(self._gathered_for)
         self._gathered_for = []
         try:
-            self.ledger.append((entry_of(records),), len(records))
+            self.ledger.append((entry_of(records),))
         except MagnetarError as error:
             self._waiting.pop()
             self._give_up(error)

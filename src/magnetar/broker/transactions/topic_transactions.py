@@ -164,6 +164,7 @@ class TopicTransactions:
     def _await_outcome(self, append: int, txn_id: TxnId, commit: bool | None) -> None:
         if self.on_the_way is None:
             self.on_the_way = deque()
+            self._topic.has_transactions = True
         self.on_the_way.append((append, txn_id, commit))
 
     # --- the end of a transaction -----------------------------------------------------------------

@@ -61,6 +61,19 @@ def length_of(entry: Buffer) -> int:
     return number
 
 
+def pack_crc32c(ledger_id: int, entry_id: int, last_add_confirmed: int, length: int, parts: Sequence[Buffer]) -> bytes:
+    """One buffer with the body made of parts, under a CRC32C. Parts that are not `bytes` cost a copy more."""
+    if len(parts) == 2:
+        front, message = parts
+        if type(front) is bytes is type(message):
+            return runs.pack_entry(ledger_id, entry_id, last_add_confirmed, length, front, message)
+    metadata = _METADATA.pack(ledger_id, entry_id, last_add_confirmed, length)
+    checksum = extend(0, metadata)
+    for part in parts:
+        checksum = extend(checksum, part)
+    return b"".join((metadata, checksum.to_bytes(4, "big"), *parts))
+
+
 class EntryPacker:
     """Packs and unpacks the entries of one ledger."""
 
@@ -75,18 +88,11 @@ class EntryPacker:
         self.master_key: Final = master_key(password)
 
     def pack(self, entry_id: int, last_add_confirmed: int, length: int, parts: Sequence[Buffer]) -> bytes:
-        """One buffer with the body made of parts. Parts that are not `bytes` cost a copy more."""
-        if self._is_crc32c and len(parts) == 2:
-            front, message = parts
-            if type(front) is bytes is type(message):
-                return runs.pack_entry(self._ledger_id, entry_id, last_add_confirmed, length, front, message)
+        """One buffer with the body made of parts."""
+        if self._is_crc32c:
+            return pack_crc32c(self._ledger_id, entry_id, last_add_confirmed, length, parts)
         metadata = _METADATA.pack(self._ledger_id, entry_id, last_add_confirmed, length)
-        if not self._is_crc32c:
-            return b"".join((metadata, self._digest((metadata, *parts)), *parts))
-        checksum = extend(0, metadata)
-        for part in parts:
-            checksum = extend(checksum, part)
-        return b"".join((metadata, checksum.to_bytes(4, "big"), *parts))
+        return b"".join((metadata, self._digest((metadata, *parts)), *parts))
 
     def pack_run(
         self, first: int, last_add_confirmed: int, length: int, entries: Sequence[Sequence[Buffer]]
