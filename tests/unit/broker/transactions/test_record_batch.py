@@ -55,7 +55,7 @@ class LedgerTwin:
         self.appended: list[bytes] = []
         self.refusal: Exception | None = None
 
-    def append(self, parts: tuple[bytes, ...], messages: int) -> None:
+    def append(self, parts: tuple[bytes, ...]) -> None:
         if self.refusal is not None:
             raise self.refusal
         self.appended.append(b"".join(parts))

@@ -16,7 +16,7 @@ class LedgerTwin:
     def __init__(self) -> None:
         self.appended: list[bytes] = []
 
-    def append(self, parts: tuple[bytes, ...], messages: int) -> None:
+    def append(self, parts: tuple[bytes, ...]) -> None:
         self.appended.append(b"".join(parts))
 
 
