@@ -25,6 +25,7 @@ from magnetar.errors import BadCommand, MagnetarError
 from magnetar.runtime.disk import Buffer
 from magnetar.runtime.secret_bytes import secret_bytes
 from magnetar.runtime.tasks import Tasks
+from magnetar.runtime.turn_end import turn_end
 from magnetar.wire.bookkeeper import v2, v3
 from magnetar.wire.bookkeeper.codes import PROTOCOL_VERSION, RequestFlag, ReturnCode, status_of
 from magnetar.wire.bookkeeper.packet import is_protobuf
@@ -84,6 +85,7 @@ class BookieConnection(asyncio.Protocol):
         # Nothing is served to a stranger but the ways to stop being one.
         self._is_strange = guard.has_strangers
         self._loop = asyncio.get_running_loop()
+        self._turn_end = turn_end()
         self._cutter = RequestCutter(frame_bytes_max)
         self._listeners: dict[int, LedgerAnswers] = {}
         self._adds = 0
@@ -142,6 +144,7 @@ class BookieConnection(asyncio.Protocol):
             _log.warning("closing the connection of %s: %s", self.peer, self._cutter.fault)
             self._end_when_answered()
         self._adjust_reading()
+        self._turn_end.run()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_open = False
@@ -239,7 +242,7 @@ class BookieConnection(asyncio.Protocol):
         if not self._is_open:
             return
         if not self._out:
-            self._loop.call_soon(self._flush)
+            self._turn_end.call(self._flush)
         self._out += buffers
 
     def answer_adds(self, answer: bytes, count: int, code: int) -> None:
@@ -252,7 +255,7 @@ class BookieConnection(asyncio.Protocol):
         self._adds -= count
         if self._is_open:
             if not self._out:
-                self._loop.call_soon(self._flush)
+                self._turn_end.call(self._flush)
             self._out.append(answer)
         if self._is_ending:
             self._end_when_answered()

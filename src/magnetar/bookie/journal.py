@@ -34,6 +34,7 @@ from magnetar.bookie.records import LARGE_ENTRY_BYTES, journal_records
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import StorageFailed
 from magnetar.runtime.disk import Disk, GroupLimits, LogStats, SyncedLog
+from magnetar.runtime.turn_end import turn_end
 from magnetar.wire.bookkeeper.codes import ReturnCode
 from magnetar.wire.crc32c import extend
 
@@ -72,7 +73,7 @@ class Journal:
         "_counts", "_disk", "_failure", "_file_bytes_max", "_file_id",
         "_file_position", "_groups", "_is_full", "_is_prepared", "_log", "_loop", "_offset", "_on_failed",
         "_on_pressure", "_own", "_piece_records_max", "_queue_bytes_max", "_runs", "_seal_delay_s",
-        "_seal_timer", "_sealed_at", "_seed", "_spare", "_spare_wanted_at", "_told", "_untold", "_waiters",
+        "_seal_timer", "_sealed_at", "_seed", "_spare", "_spare_wanted_at", "_told", "_turn_end", "_untold", "_waiters",
         "after_sync", "directory", "synced", "syncs",
     )  # fmt: skip
 
@@ -81,6 +82,7 @@ class Journal:
         counts: BookieCounts, *, on_pressure: Callable[[bool], None], on_failed: Callable[[StorageFailed], None],
     ) -> None:  # fmt: skip
         self._loop = asyncio.get_running_loop()
+        self._turn_end = turn_end()
         self._disk = disk
         self.directory = directory
         self._bookie = bookie
@@ -160,7 +162,7 @@ class Journal:
         head = _header_pack(RECORD_MAGIC, self._offset, self.synced, _ENTRY, length)
         batch = self._batch
         if not batch:
-            self._loop.call_soon(self._submit)
+            self._turn_end.call(self._submit)
         if length < LARGE_ENTRY_BYTES:
             head += entry
             batch.append(head)
@@ -189,7 +191,7 @@ class Journal:
                 self.append_entry(entry, entry_id, listener)
             return
         if not self._batch:
-            self._loop.call_soon(self._submit)
+            self._turn_end.call(self._submit)
         records = journal_records(self._seed, self._offset, self.synced, entries)
         self._batch.append(records)
         self._runs.add_all(listener, first, first + len(entries) - 1)
@@ -203,7 +205,7 @@ class Journal:
         """Append a record that nobody waits for by itself: what follows it is durable only together with it."""
         head = _header_pack(RECORD_MAGIC, self._offset, self.synced, kind, len(payload)) + payload
         if not self._batch:
-            self._loop.call_soon(self._submit)
+            self._turn_end.call(self._submit)
         self._batch.append(head)
         self._batch.append(_checksum_pack(extend(self._seed, head)))
         self._batch_records += 1

@@ -18,6 +18,7 @@ from magnetar.broker.session.session import Session
 from magnetar.config.broker import BrokerSettings
 from magnetar.errors import MagnetarError, PeerFault
 from magnetar.runtime.disk import Buffer
+from magnetar.runtime.turn_end import turn_end
 from magnetar.wire.frame import FrameCutter, frame_bytes_max
 from magnetar.wire.hot import PING, Receipt, encode_receipts
 
@@ -36,6 +37,7 @@ class Connection(asyncio.Protocol):
         self._open_session = open_session
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
+        self._turn_end = turn_end()
         self._cutter = FrameCutter(frame_bytes_max(settings.message_bytes_max))
         self._out: list[Buffer] = []
         # Of single messages: they become bytes together, before anything else is queued behind them.
@@ -90,8 +92,7 @@ class Connection(asyncio.Protocol):
             _log.exception("a command of %s failed", self.peer)
             self._session.fail("a command", error)
             return
-        if self._out or self._receipts:
-            self._flush()
+        self._turn_end.run()
 
     def eof_received(self) -> bool:
         return False
@@ -145,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._out.append(data)
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._turn_end.call(self._flush)
 
     def send_receipt(self, receipt: Receipt, size: int) -> None:
         """Queue the receipt of one message, in its turn, and give back what the message took of the budget."""
@@ -156,7 +157,7 @@ class Connection(asyncio.Protocol):
         self._receipt_bytes += size
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._turn_end.call(self._flush)
 
     def send_all(self, buffers: Sequence[Buffer], size: int) -> None:
         """Queue many; when much is queued it goes to the socket at once, so that `is_writable` knows of it."""
@@ -170,7 +171,7 @@ class Connection(asyncio.Protocol):
             self._flush()
         elif not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._turn_end.call(self._flush)
 
     def take_publish_bytes(self, size: int) -> None:
         if self.budget.take(size):

@@ -39,6 +39,7 @@ from magnetar.metadata.store import MetadataStore
 from magnetar.names import NamespaceName, TopicName
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.tasks import Tasks
+from magnetar.runtime.turn_end import turn_end
 
 # Topics that are looked after before clients have their turn.
 _LOOKED_AFTER_PER_TURN: Final = 20
@@ -82,7 +83,7 @@ class Topics:
         self._closing = False
         # One of each for all topics: a bound method is an object of its own.
         loop = asyncio.get_running_loop()
-        self._call_soon, self._call_later, self._now_s = loop.call_soon, loop.call_later, loop.time
+        self._call_soon, self._call_later, self._now_s = turn_end().call, loop.call_later, loop.time
         self._on_failed = self._on_topic_failed
         # Told of every topic that is deleted for good, when its log is gone.
         self.on_deleted: Callable[[TopicName], Awaitable[object]] | None = None

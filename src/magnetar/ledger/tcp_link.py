@@ -18,6 +18,7 @@ from magnetar.errors import BookieUnavailable, MagnetarError
 from magnetar.ledger.bookies import Address
 from magnetar.ledger.link_greeting import PLAIN, Greeting, ask_for_tls, encrypted, prove
 from magnetar.runtime.tasks import Tasks
+from magnetar.runtime.turn_end import turn_end
 from magnetar.wire.bookkeeper.packet import PacketCutter
 
 _log = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class TcpLink(asyncio.Protocol):
             self._watch = loop.call_at(due_s, self._check_heard)
         if not self._flushing:
             self._flushing = True
-            loop.call_soon(self._flush)
+            turn_end().call(self._flush)
 
     def close(self) -> None:
         self._closed = True
@@ -138,6 +139,7 @@ class TcpLink(asyncio.Protocol):
         if self._cutter.fault is not None and transport is not None:
             _log.warning("%s breaks the protocol: %s", self.bookie, self._cutter.fault)
             transport.abort()
+        turn_end().run()
 
     def pause_writing(self) -> None:
         self._is_paused = True

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from magnetar.runtime.disk import Buffer, GroupLimits, LogStats, SyncedLog
 from magnetar.runtime.log_file import LogFile
 from magnetar.runtime.short_turns import ask_for_short_turns
+from magnetar.runtime.turn_end import turn_end
 
 
 class End:
@@ -53,6 +54,7 @@ class ThreadedLog(SyncedLog):
         name: str,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._turn_end = turn_end()
         self._open_next = open_next
         self._on_synced = on_synced
         self._on_failed = on_failed
@@ -121,6 +123,7 @@ class ThreadedLog(SyncedLog):
         if position > self._told and self._failure is None:
             self._told = position
             self._on_synced(position)
+            self._turn_end.run()
 
     def _synced_so_far(self) -> int:
         self._telling = False

@@ -17,6 +17,7 @@ from magnetar.runtime.simulated_faults import Call
 from magnetar.runtime.simulated_file import Process
 from magnetar.runtime.simulated_kernel import SimulatedKernel
 from magnetar.runtime.simulated_pages import Pages
+from magnetar.runtime.turn_end import turn_end
 
 
 class _Roll(NamedTuple):
@@ -211,6 +212,7 @@ class SimulatedLog(SyncedLog):
         self._synced += length
         try:
             self._on_synced(self._synced)
+            turn_end().run()
         finally:
             self._next()
 

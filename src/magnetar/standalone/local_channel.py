@@ -6,12 +6,12 @@ once, so that the journal takes them all at the turn's end, and the others as ba
 Carries.
 """
 
-import asyncio
 from typing import Final
 
 from magnetar.bookie.entry_batches import entry_runs, ids_of
 from magnetar.bookie.storage import BookieStorage
 from magnetar.ledger.channel import AddListener, BookieChannel, LastConfirmed
+from magnetar.runtime.turn_end import turn_end
 from magnetar.wire.bookkeeper.entry import METADATA_BYTES
 from magnetar.wire.bookkeeper.plain_adds import PlainAdds
 
@@ -25,7 +25,7 @@ class LocalBookieChannel(BookieChannel):
     def __init__(self, storage: BookieStorage) -> None:
         self.bookie = storage.bookie
         self._storage = storage
-        self._loop = asyncio.get_running_loop()
+        self._turn_end = turn_end()
         # True from the first add of a turn until its end.
         self._is_gathering = False
         self._batch = _Batch(b"")
@@ -41,7 +41,7 @@ class LocalBookieChannel(BookieChannel):
     ) -> None:
         if not self._is_gathering:
             self._is_gathering = True
-            self._loop.call_soon(self._end_turn)
+            self._turn_end.call(self._end_turn)
             self._storage.add(ledger_id, entry_id, entry, master_key, listener, recovery)
             return
         batch = self._batch

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done once for everything that one event caused: hand over what was gathered, send what was queued.
+
+A callback queued with the loop waits for all that was queued before it, a reader's next step among it, and for
+another look at the sockets. What is queued here runs as soon as the event that caused it has been dealt with: whoever
+is called by the loop says when that is. Where nobody says it, the loop's next turn does. Carries.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakKeyDictionary
+
+
+class TurnEnd:
+    """One for a loop; asked for by `turn_end()`."""
+
+    __slots__ = ("_is_scheduled", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], None]] = []
+        self._is_scheduled = False
+
+    def call(self, step: Callable[[], None]) -> None:
+        """Call this when the event that is being dealt with is over, after all that was asked for before."""
+        self._waiting.append(step)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._on_next_turn)
+
+    def run(self) -> None:
+        """The event is over. What this causes in its turn is done, too; one that fails takes no other along."""
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for step in waiting:
+                try:
+                    step()
+                except Exception as error:
+                    about = {"message": f"{step} failed at the end of a turn", "exception": error}
+                    asyncio.get_running_loop().call_exception_handler(about)
+
+    def _on_next_turn(self) -> None:
+        self._is_scheduled = False
+        self.run()
+
+
+_OF_LOOPS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, TurnEnd]] = WeakKeyDictionary()
+
+
+def turn_end() -> TurnEnd:
+    """The running loop's."""
+    loop = asyncio.get_running_loop()
+    found = _OF_LOOPS.get(loop)
+    if found is None:
+        found = _OF_LOOPS[loop] = TurnEnd()
+    return found
