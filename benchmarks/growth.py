@@ -106,7 +106,7 @@ KINDS = (
     ("consumer", of_consumers, (50, 300, 2_000), ""),
     ("connection", of_connections, (50, 300, 2_000), ""),
     ("ack hole", of_ack_holes, (1_000, 10_000, 500_000), ""),
-    ("ledger", of_ledgers, (10, 40, 500), ""),
+    ("ledger", of_ledgers, (10, 120, 500), ""),
 )
 
 
