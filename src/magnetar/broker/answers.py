@@ -32,6 +32,8 @@ _NOTHING: Final = cast("deque[Waiting]", ())
 
 class Answers:
     __slots__ = (
+        "_latency",
+        "_latency_ms",
         "_now_s",
         "_observed",
         "_probe_due",
@@ -40,14 +42,14 @@ class Answers:
         "_repeated",
         "_settled",
         "is_probing",
-        "latency",
         "waiting",
     )
 
     def __init__(self, now_s: Callable[[], float] = lambda: 0.0) -> None:
         self._now_s = now_s
-        # How long entries took to be durable, in milliseconds; each is taken to have taken as long as the probe.
-        self.latency: Histogram | None = None
+        # How long entries took to be durable; each is taken to have taken as long as the last probe, in milliseconds.
+        self._latency: Histogram | None = None
+        self._latency_ms = 0.0
         # True from a probe until the next may begin.
         self.is_probing = False
         # When the probe under way began, and after how many outcomes it is over, or the pause behind it.
@@ -72,6 +74,13 @@ class Answers:
     def appended(self) -> int:
         """How many appends there were, in all."""
         return self._settled + len(self.waiting)
+
+    @property
+    def latency(self) -> Histogram | None:
+        """How long entries took to be durable, in milliseconds, every one counted; None before the first was timed."""
+        if self._latency is not None:
+            self._observe(self._latency)
+        return self._latency
 
     def probe(self, entries: int) -> None:
         """Measure how long the next of so many appends takes; they are put to those that wait after this call."""
@@ -144,7 +153,7 @@ class Answers:
             self._answer_due(refusal)
         self.is_probing = False
         self._probe_s = None
-        self._observed = self._settled
+        self._observed += count
         return lost
 
     def _on_probe_due(self) -> None:
@@ -153,11 +162,16 @@ class Answers:
         if began_s is None:
             self.is_probing = False
             return
-        if self.latency is None:
-            self.latency = Histogram(WRITE_LATENCY_BOUNDS_MS)
-        self.latency.observe((self._now_s() - began_s) * 1000, self._settled - self._observed)
-        self._observed = self._settled
+        if self._latency is None:
+            self._latency = Histogram(WRITE_LATENCY_BOUNDS_MS)
+        self._latency_ms = (self._now_s() - began_s) * 1000
+        self._observe(self._latency)
         self._probe_due = self._settled + PROBE_PAUSE_ENTRIES
+
+    def _observe(self, latency: Histogram) -> None:
+        if self._settled > self._observed:
+            latency.observe(self._latency_ms, self._settled - self._observed)
+            self._observed = self._settled
 
     def _acknowledge(self, ledger_id: int, first_entry: int, last_entry: int) -> tuple[int, int]:
         """Receipts for these entries, if any: one run per producer in turn."""

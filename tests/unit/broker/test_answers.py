@@ -103,6 +103,9 @@ def test_storing_is_timed_now_and_then_and_every_entry_is_counted() -> None:
     assert len(asked) == 4, "two probes, each at its beginning and its end"
     assert answers.latency is not None
     assert answers.latency.count == PROBE_PAUSE_ENTRIES + 2
+    take(answers, producer, 50)
+    answers.on_persisted(7, 50, 50)
+    assert answers.latency.count == PROBE_PAUSE_ENTRIES + 3, "whoever looks finds all of them counted"
     answers.rest()
     take(answers, producer, 99)
     assert len(asked) == 5, "the first after a rest is timed"
