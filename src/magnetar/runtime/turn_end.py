@@ -8,12 +8,13 @@ is called by the loop says when that is. Where nobody says it, the loop's next t
 
 import asyncio
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Final
 from weakref import WeakKeyDictionary
 
 
 class TurnEnd:
-    """One for a loop; asked for by `turn_end()`."""
+    """One for a process; asked for by `turn_end()`."""
 
     __slots__ = ("_is_scheduled", "_waiting")
 
@@ -44,11 +45,15 @@ class TurnEnd:
         self.run()
 
 
+# Where several processes share a loop, as in simulation: what one of them queued must die with it.
+OF_PROCESS: Final[ContextVar[TurnEnd]] = ContextVar("turn end of this process")
 _OF_LOOPS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, TurnEnd]] = WeakKeyDictionary()
 
 
 def turn_end() -> TurnEnd:
-    """The running loop's."""
+    """The process's own, which is the running loop's unless somebody has said otherwise."""
+    if (own := OF_PROCESS.get(None)) is not None:
+        return own
     loop = asyncio.get_running_loop()
     found = _OF_LOOPS.get(loop)
     if found is None:

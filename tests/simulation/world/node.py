@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from magnetar.runtime.chance import stream
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.simulated_disk import SimulatedDisk
+from magnetar.runtime.turn_end import OF_PROCESS, TurnEnd
 from tests.simulation.world.loop import SimLoop
 from tests.simulation.world.process import SimProcess, current_process
 
@@ -79,6 +80,7 @@ class Node:
         self.world.record(f"start {self.name} {self.lives}")
         context = copy_context()
         context.run(current_process.set, process)
+        context.run(OF_PROCESS.set, TurnEnd())
         self.main_task = self.world.loop.create_task(main(self), name=f"{self.name}/{self.lives}", context=context)
         self.main_task.add_done_callback(self._ended, context=Context())
 
