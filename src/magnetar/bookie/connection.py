@@ -253,10 +253,7 @@ class BookieConnection(asyncio.Protocol):
             self._counts.adds_failed += count
         self._adds_bytes -= self._adds_bytes * count // self._adds
         self._adds -= count
-        if self._is_open:
-            if not self._out:
-                self._turn_end.call(self._flush)
-            self._out.append(answer)
+        self.send(answer)
         if self._is_ending:
             self._end_when_answered()
         elif self._reading_paused:

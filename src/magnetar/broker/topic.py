@@ -12,7 +12,7 @@ Carries.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -55,7 +55,6 @@ from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
 from magnetar.names import TopicName
 from magnetar.runtime.clock import WallClock
-from magnetar.runtime.disk import Buffer
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire.broker_entry import entry_front
 from magnetar.wire.runs import Send
@@ -99,14 +98,10 @@ class Topic:
         self.last_index = -1
         self.stored_index = self._index_at_start = -1
         self.bytes_in = 0
-        self._settings = settings
-        self._clock = clock
-        self._tasks = tasks
-        self._call_soon = call_soon
+        self._settings, self._clock, self._tasks, self._call_soon = settings, clock, tasks, call_soon
         self._dispatch = DispatchParts(settings, clock, tasks, call_later, dispatch or DispatchMemory())
         # Its own way to what each message asks for: of thousands of topics no part is at hand in the processor (0381).
         self._attended = self._dispatch.attended
-        self._append: Callable[[Sequence[Buffer]], None]
         self.has_transactions = False
         self._on_failed = on_failed
         self._now_s = now_s
@@ -134,9 +129,6 @@ class Topic:
         self.policies: TopicPolicies | None = None
         # Why no producer is let in, while the backlog is over its quota.
         self.hold: QuotaExceeded | None = None
-        self.managed_ledger: ManagedLedger
-        self.compaction: TopicCompaction
-        self.transactions: TopicTransactions
         self.replication: TopicReplication | None = None
 
     async def attach(self, managed_ledger: ManagedLedger, *, deduplicate: bool) -> None:
