@@ -89,7 +89,7 @@ test: $(VENV)/.spark $(VENV)/.compiled ## Run every suite that CI runs and print
 ci: ## What CI runs: all suites; a missing system part is a failure, not a skip.
 	@CI=true $(MAKE) --no-print-directory test
 
-check: $(VENV)/.test ## Before each commit: format, lint, layers, types, tidiness, unit tests; under two minutes.
+check: $(VENV)/.spark ## Before each commit: format, lint, layers, types, tidiness, unit tests; under two minutes.
 	@$(BIN)/python -m tools.suites fmt-check lint tidy unit+types
 
 fmt: $(VENV)/.test ## Format the code and sort its imports.
@@ -103,7 +103,7 @@ lint: $(VENV)/.test ## Lint, and check that imports point down.
 	@$(BIN)/ruff check $(CODE)
 	@$(BIN)/lint-imports
 
-types: $(VENV)/.test ## Check types, strictly.
+types: $(VENV)/.spark ## Check types, strictly; those of what Spark needs too.
 	@$(BIN)/mypy
 
 tidy: $(VENV)/.test ## Check sizes, door plates, banned calls and the house itself.

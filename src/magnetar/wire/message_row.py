@@ -38,11 +38,15 @@ class MessageRow:
         if len(command) != self._size or command[:at] != self._front or command[self._tail_at :] != self._tail:
             return -1
         number = shift = 0
+        more = 128
         for byte in command[at : self._tail_at]:
+            # All bytes but the last say that there is more; else another field begins where the row's number goes on.
+            if more < 128:
+                return -1
             number |= (byte & 127) << shift
             shift += 7
-        # All bytes but the last say that there is more, or it was another number of bytes.
-        return number if byte < 128 and encoded_bytes(number) * 7 == shift else -1
+            more = byte
+        return number if more < 128 and encoded_bytes(number) * 7 == shift else -1
 
     @staticmethod
     def of(command: bytes) -> "MessageRow":

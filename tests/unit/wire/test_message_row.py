@@ -133,3 +133,11 @@ def test_a_count_beyond_the_payload_is_refused() -> None:
     for count in (0, -1, 2, 2**31 - 1):
         with pytest.raises(BadPayload):
             batch.spans(payload, count)
+
+
+def test_a_shorter_number_with_a_field_behind_it_is_not_taken_for_a_longer_number() -> None:
+    """As long as the row's, and alike before the number: read as one number it was another entry's."""
+    row = MessageRow.of(command(5, 0, 2**21, None, None, None))
+    other = command(5, 0, 128, 3, None, None)
+    assert len(other) == len(command(5, 0, 2**21, None, None, None))
+    assert row.entry_id(other) == -1
