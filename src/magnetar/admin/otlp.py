@@ -17,6 +17,7 @@ from magnetar.admin.metrics import scrape
 from magnetar.admin.otlp_format import OtlpWriter
 from magnetar.admin.parts import AdminParts
 from magnetar.admin.slices import Turns
+from magnetar.runtime.http_client import http_client
 
 _PATH: Final = "/v1/metrics"
 _TIMEOUT_S: Final = 10.0
@@ -30,7 +31,7 @@ async def export_metrics(parts: AdminParts) -> None:
     endpoint = parts.settings.otlp_endpoint.rstrip("/")
     if not endpoint:
         return
-    async with httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=_TIMEOUT_S) as client:
+    async with http_client(follow_redirects=False, timeout=_TIMEOUT_S) as client:
         while True:
             await asyncio.sleep(parts.settings.otlp_interval_s)
             try:

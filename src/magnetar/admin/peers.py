@@ -19,6 +19,7 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.ownership.owner import Owner
 from magnetar.errors import ServiceNotReady
 from magnetar.names import TopicName
+from magnetar.runtime.http_client import http_client
 
 _TIMEOUT_S: Final = 30.0
 # How often a topic may have moved on before the request is given up.
@@ -98,12 +99,7 @@ class Peers:
         context = self._broker.as_client.tls
         if self._client is None or context is not self._context:
             self._context = context
-            self._client = httpx.AsyncClient(
-                verify=context if context is not None else True,
-                trust_env=False,
-                follow_redirects=False,
-                timeout=_TIMEOUT_S,
-            )
+            self._client = http_client(context, follow_redirects=False, timeout=_TIMEOUT_S)
         return self._client
 
 

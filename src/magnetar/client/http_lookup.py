@@ -30,6 +30,7 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.names import NamespaceName, TopicName
+from magnetar.runtime.http_client import http_client
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 _STATUS_ERRORS: Final[dict[int, type[MagnetarError]]] = {
@@ -61,8 +62,9 @@ class HttpLookup(Lookup):
         self._hosts = hosts
         self._settings = settings
         self._authentication = authentication
-        self._client = httpx.AsyncClient(
-            verify=tls if tls is not None else True,
+        self._client = http_client(
+            tls,
+            trust_env=True,
             timeout=settings.operation_timeout_seconds,
             follow_redirects=True,
             max_redirects=settings.lookup_redirects_max,

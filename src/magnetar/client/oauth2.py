@@ -17,6 +17,7 @@ import httpx
 from magnetar.client.authentication import Authentication, parse_parameters
 from magnetar.errors import BadSetting, ConnectionLost, NotAuthenticated
 from magnetar.runtime.clock import SystemClock, WallClock
+from magnetar.runtime.http_client import http_client
 from magnetar.runtime.small_file import read_small_file
 
 KEY_FILE_BYTES_MAX: Final = 64 * 1024
@@ -65,7 +66,7 @@ class AuthenticationOauth2(Authentication):
 
     async def _renew(self) -> None:
         try:
-            async with httpx.AsyncClient(timeout=self._timeout_s) as http:
+            async with http_client(trust_env=True, timeout=self._timeout_s) as http:
                 about = _json(await http.get(f"{self._issuer}/.well-known/openid-configuration"))
                 granted = _json(await http.post(str(about["token_endpoint"]), data=self._form))
                 token = str(granted["access_token"])

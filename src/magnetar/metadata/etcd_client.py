@@ -20,6 +20,7 @@ import httpx
 from magnetar.errors import BadSetting, MetadataError, OutcomeUnknown
 from magnetar.metadata.access import NO_ACCESS, StoreAccess
 from magnetar.metadata.etcd_format import error_text
+from magnetar.runtime.http_client import http_client
 
 CONNECTIONS_MAX: Final = 32
 EVENT_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -64,9 +65,7 @@ class EtcdClient:
         self._lease_http = self._new_client()
 
     def _new_client(self) -> httpx.AsyncClient:
-        context = self._access.context()
-        verify = True if context is None else context
-        return httpx.AsyncClient(trust_env=False, timeout=httpx.Timeout(self._timeout_s), verify=verify)
+        return http_client(self._access.context(), timeout=httpx.Timeout(self._timeout_s))
 
     async def call(self, path: str, body: dict[str, Any], *, writes: bool) -> Any:
         """One request and its answer. OutcomeUnknown for a write without an answer, else MetadataError."""

@@ -17,6 +17,7 @@ from magnetar.broker.auth.authenticator import Credentials
 from magnetar.broker.auth.http_credentials import credentials_of
 from magnetar.errors import MagnetarError
 from magnetar.proxy.proxy import Proxy
+from magnetar.runtime.http_client import http_client
 from magnetar.runtime.metrics import Metrics
 from magnetar.wire.error_codes import codes_of
 
@@ -61,9 +62,8 @@ class ReverseProxy:
 
     def _new_client(self) -> httpx.AsyncClient:
         settings = self._proxy.settings
-        return httpx.AsyncClient(
-            verify=self._context if self._context is not None else True,
-            trust_env=False,
+        return http_client(
+            self._context,
             follow_redirects=False,
             timeout=httpx.Timeout(settings.http_timeout_ms / 1000, connect=settings.connect_timeout_ms / 1000),
         )

@@ -21,12 +21,15 @@ Settle = Callable[[], Awaitable[None]]
 
 TIMERS_MAX: Final = 1_000_000
 
+NS_PER_MS: Final = 1_000_000
+NS_PER_S: Final = 1_000_000_000
+
 
 class VirtualTimer:
-    __slots__ = ("callback", "due_ms")
+    __slots__ = ("callback", "due_ns")
 
-    def __init__(self, due_ms: float, callback: Callable[[], object]) -> None:
-        self.due_ms = due_ms
+    def __init__(self, due_ns: int, callback: Callable[[], object]) -> None:
+        self.due_ns = due_ns
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
@@ -40,11 +43,11 @@ class VirtualClock(WallClock):
 
     def __init__(self, start_ms: int) -> None:
         self._start_ms = start_ms
-        # Since the start: a float of milliseconds since 1970 would be too coarse to add small delays to.
-        self._now_ms = 0.0
+        # Since the start, and whole: 1.001 seconds are 1001 milliseconds, which floats would not add up to.
+        self._now_ns = 0
         self._order = count()
-        self._timers: list[tuple[float, int, VirtualTimer]] = []
-        self._paused: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._timers: list[tuple[int, int, VirtualTimer]] = []
+        self._paused: list[tuple[int, int, asyncio.Future[None]]] = []
         # Upkeep that runs: woken by this clock, and neither ended nor pausing again.
         self._working: dict[asyncio.Task[object], None] = {}
         self._moving = False
@@ -52,19 +55,19 @@ class VirtualClock(WallClock):
         self.on_timer_set: Callable[[], object] | None = None
 
     def now_ms(self) -> int:
-        return self._start_ms + int(self._now_ms)
+        return self._start_ms + self._now_ns // NS_PER_MS
 
     def elapsed_s(self) -> float:
-        return self._now_ms / 1000
+        return self._now_ns / NS_PER_S
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> VirtualTimer:
         if len(self._timers) >= TIMERS_MAX:
             raise TooManyRequests(f"{TIMERS_MAX} timers wait on this clock already")
-        due_ms = self._now_ms
+        due_ns = self._now_ns
         if delay_s > 0:
-            due_ms = max(due_ms + delay_s * 1000, math.nextafter(due_ms, math.inf))
-        timer = VirtualTimer(due_ms, callback)
-        heapq.heappush(self._timers, (timer.due_ms, next(self._order), timer))
+            due_ns += max(round(delay_s * NS_PER_S), 1)
+        timer = VirtualTimer(due_ns, callback)
+        heapq.heappush(self._timers, (timer.due_ns, next(self._order), timer))
         if delay_s <= 0:
             asyncio.get_running_loop().call_soon(self._fire)
         elif self.on_timer_set is not None:
@@ -93,7 +96,7 @@ class VirtualClock(WallClock):
         else:
             task.add_done_callback(lambda done: self._working.pop(done, None))
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._paused, (self._now_ms + interval_s * 1000, next(self._order), woken))
+        heapq.heappush(self._paused, (self._now_ns + round(interval_s * NS_PER_S), next(self._order), woken))
         await woken
         self._working[task] = None
 
@@ -108,15 +111,10 @@ class VirtualClock(WallClock):
         return [task.get_name() for task in self._working]
 
     @property
-    def next_due_ms(self) -> float | None:
-        """When the next timer is due, in milliseconds since the start. Upkeep follows time and never drives it."""
-        while self._timers and self._timers[0][2].callback is None:
-            heapq.heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
-
-    @property
-    def elapsed_ms(self) -> float:
-        return self._now_ms
+    def ms_to_next_timer(self) -> float | None:
+        """Upkeep follows time and never drives it, so that timers alone count."""
+        due_ns = self._next_due_ns()
+        return None if due_ns is None else max(due_ns - self._now_ns, 0) / NS_PER_MS
 
     async def advance(self, delta_ms: float, settle: Settle) -> None:
         """Move on, and return when everything that became due on the way has been done."""
@@ -125,17 +123,17 @@ class VirtualClock(WallClock):
         if self._moving:
             raise TooManyRequests("the clock is being moved already: wait for that first")
         self._moving = True
-        until_ms = self._now_ms + delta_ms
+        until_ns = self._now_ns + round(delta_ms * NS_PER_MS)
         try:
             await settle()
-            while self._now_ms < until_ms:
-                due_ms = self.next_due_ms
-                await self._step(until_ms if due_ms is None else min(due_ms, until_ms), settle)
+            while self._now_ns < until_ns:
+                due_ns = self._next_due_ns()
+                await self._step(until_ns if due_ns is None else min(due_ns, until_ns), settle)
         finally:
             self._moving = False
 
-    async def _step(self, to_ms: float, settle: Settle) -> None:
-        self._now_ms = max(self._now_ms, to_ms)
+    async def _step(self, to_ns: int, settle: Settle) -> None:
+        self._now_ns = max(self._now_ns, to_ns)
         while True:
             if self._wake_upkeep():
                 await settle()
@@ -145,7 +143,7 @@ class VirtualClock(WallClock):
 
     def _wake_upkeep(self) -> bool:
         woken = False
-        while self._paused and self._paused[0][0] <= self._now_ms:
+        while self._paused and self._paused[0][0] <= self._now_ns:
             waiter = heapq.heappop(self._paused)[2]
             if not waiter.done():
                 waiter.set_result(None)
@@ -155,10 +153,15 @@ class VirtualClock(WallClock):
     def _fire(self) -> bool:
         """Call what is due now; false if nothing was."""
         fired = self.fired
-        while (due_ms := self.next_due_ms) is not None and due_ms <= self._now_ms:
+        while (due_ns := self._next_due_ns()) is not None and due_ns <= self._now_ns:
             timer = heapq.heappop(self._timers)[2]
             callback, timer.callback = timer.callback, None
             if callback is not None:
                 self.fired += 1
                 callback()
         return self.fired > fired
+
+    def _next_due_ns(self) -> int | None:
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None

@@ -177,12 +177,12 @@ class LocalPulsar:
         clock.on_timer_set = self._timer_set.set
         while True:
             await self._settling()
-            due_ms = clock.next_due_ms
-            if due_ms is None:
+            ms = clock.ms_to_next_timer
+            if ms is None:
                 self._timer_set.clear()
                 await self._timer_set.wait()
             else:
-                await clock.advance(max(0.0, due_ms - clock.elapsed_ms), self._settling)
+                await clock.advance(ms, self._settling)
 
     def _reasons(self) -> Iterator[str]:
         if isinstance(self.clock, VirtualClock):

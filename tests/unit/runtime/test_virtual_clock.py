@@ -5,7 +5,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from magnetar.runtime.tasks import Tasks
@@ -31,6 +31,7 @@ async def turns() -> None:
         max_size=30,
     )
 )
+@example([("set", 1_001), ("advance", 1_001)])
 def test_timers_fire_in_the_order_of_their_times(steps: list[tuple[str, int]]) -> None:
     async def scenario() -> None:
         clock = VirtualClock(START_MS)

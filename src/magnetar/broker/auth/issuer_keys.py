@@ -89,10 +89,12 @@ class IssuerKeys:
     async def _fetched(self, url: str) -> bytes:
         import httpx
 
+        from magnetar.runtime.http_client import http_client
+
         try:
             async with (
                 asyncio.timeout(_TIMEOUT_S),
-                httpx.AsyncClient(verify=self._tls, follow_redirects=False, trust_env=False) as client,
+                http_client(self._tls, follow_redirects=False) as client,
                 client.stream("GET", url) as answer,
             ):
                 if answer.status_code != 200:

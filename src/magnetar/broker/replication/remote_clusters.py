@@ -67,12 +67,14 @@ class RemoteCluster:
         # The HTTP library is for those who replicate topics with partitions.
         import httpx
 
+        from magnetar.runtime.http_client import http_client
+
         url = f"{self._url('serviceUrl').rstrip('/')}/admin/v2/{topic.lookup_name}/partitions"
         headers = dict(await self._authentication.http_headers()) if self._authentication is not None else {}
         headers["Content-Type"] = "application/json"
         limit_s = self.core.settings.operation_timeout_seconds
         try:
-            async with httpx.AsyncClient(verify=self._tls or True, timeout=limit_s, follow_redirects=True) as http:
+            async with http_client(self._tls, trust_env=True, timeout=limit_s, follow_redirects=True) as http:
                 answer = await http.put(url, content=str(partitions), headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ConnectionLost(f"Cluster {self.name}: {url} cannot be reached: {error}") from error
