@@ -148,6 +148,21 @@ def test_a_batch_is_a_run_within_its_bounds(opened: Opened) -> None:
     run(opened, scenario)
 
 
+def test_what_is_at_hand_is_the_front_of_the_batch_or_nothing(opened: Opened) -> None:
+    async def scenario(channel: BookieChannel) -> None:
+        await add(channel, *range(10), 12)
+        size = len(entry(0))
+        for first, count_max, bytes_max, most in ((0, 4, 10_000, 4), (0, 100, 3 * size, 3), (5, 100, 10_000, 5)):
+            batch = [bytes(one) for one in await channel.read_batch(LEDGER, first, count_max, bytes_max)]
+            found = [bytes(one) for one in channel.at_hand(LEDGER, first, count_max, bytes_max)]
+            assert len(found) <= most
+            assert found == batch[: len(found)]
+        assert channel.at_hand(LEDGER, 10, 5, 10_000) == []
+        assert channel.at_hand(LEDGER + 1, 0, 5, 10_000) == []
+
+    run(opened, scenario)
+
+
 @pytest.mark.parametrize("by", ["read", "last_confirmed"])
 def test_a_fenced_ledger_takes_recovery_adds_only(opened: Opened, by: str) -> None:
     async def scenario(channel: BookieChannel) -> None:

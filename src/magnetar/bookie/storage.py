@@ -332,6 +332,11 @@ class BookieStorage:
         self._check_usable()
         return self._reader.at_hand(ledger_id, entry_id)
 
+    def run_at_hand(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        """Those entries that `read_batch` would give without waiting; none: ask that."""
+        self._check_usable()
+        return self._reader.run_at_hand(ledger_id, first, count_max, bytes_max)
+
     async def _find(self, ledger_id: int, entry_id: int) -> bytes:
         state = await self._ledgers.known(ledger_id)
         if entry_id == LAST_ADD_CONFIRMED:

@@ -65,6 +65,10 @@ class BookieChannel(ABC):
     async def read_batch(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """Consecutive packed entries from first on, at least one; fewer than asked where one is missing."""
 
+    def at_hand(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        """Those of a batch that need no waiting, from first on; none where `read_batch` must be asked."""
+        return []
+
     @abstractmethod
     async def last_confirmed(self, ledger_id: int, *, fence_key: bytes | None = None) -> LastConfirmed: ...
 

@@ -84,6 +84,18 @@ class LedgerReader:
         """As read, but whatever the bookies hold: such entries may vanish when the ledger is recovered."""
         return await self._bodies(first, min(last, self.last_entry) if self.is_closed else last, bytes_max)
 
+    def at_hand(self, first: int, last: int, *, bytes_max: int) -> list[memoryview]:
+        """Those bodies that `read_unconfirmed` would give without waiting; none: ask that."""
+        last = min(last, self.last_entry) if self.is_closed else last
+        if self._is_stale or not 0 <= first <= last:
+            return []
+        try:
+            entries = self._replicas.at_hand(self.record, first, last, bytes_max)
+        except MagnetarError:
+            return []
+        header = self._packer.header_bytes
+        return [memoryview(entry)[header:] for entry in entries]
+
     async def read_last_confirmed(self, *, of_all: bool = False) -> int:
         """Ask the bookies of an open ledger how far it is confirmed; a closed one answers itself. Never goes back.
 

@@ -48,6 +48,18 @@ class ReplicaReads:
         self._entry_bytes = max(sum(map(len, entries)) // len(entries), 1)
         return entries
 
+    def at_hand(self, record: LedgerRecord, first: int, last: int, bytes_max: int) -> list[bytes]:
+        """Those that the first bookie to ask has at hand and that are intact; none where `read` must be asked."""
+        quorum = record.quorum
+        if quorum.ensemble_size != quorum.write_quorum:
+            return []
+        index = segment_index(record.segments, first)
+        segment = record.segments[index]
+        last = last_entry_of(record.segments, index, last)
+        bookie = segment.ensemble[self._members(quorum, segment, first)[0]]
+        entries = self._parts.channels(bookie).at_hand(record.ledger_id, first, last - first + 1, bytes_max)
+        return entries[: self._packer.count_intact(entries, first)] if entries else entries
+
     def order(self, quorum: Quorum, entry_id: int) -> tuple[int, ...]:
         """The members that hold an entry, in the order in which they are asked."""
         if self._parts.settings.sticky_reads and quorum.ensemble_size == quorum.write_quorum:

@@ -40,7 +40,7 @@ class EntryReads:
             tail = self._log.tails.get(found.ledger_id)
             if tail is None or not tail.holds(found.entry_id):
                 self._log.cache.misses += 1
-                return None
+                return self._at_hand(found, entries_max, bytes_max)
             entry_id = found.entry_id
         self._log.cache.hits += 1
         return tail.read(entry_id, entries_max=entries_max, bytes_max=bytes_max)
@@ -80,6 +80,16 @@ class EntryReads:
             reader.close()
 
     # --- private ------------------------------------------------------------------------------
+
+    def _at_hand(self, position: Position, entries_max: int, bytes_max: int) -> list[Entry] | None:
+        """What a bookie in this process has in memory; None where one must wait for it."""
+        ledger_id, first = position
+        span = self._log.ledgers.span(ledger_id)
+        reader = self._open_reader(ledger_id)
+        if span is None or reader is None:
+            return None
+        bodies = reader.at_hand(first, min(first + entries_max, span.entries) - 1, bytes_max=max(1, bytes_max))
+        return [Entry(ledger_id, entry_id, body) for entry_id, body in enumerate(bodies, first)] or None
 
     async def _read_stored(self, position: Position, entries_max: int, bytes_max: int) -> list[Entry]:
         ledger_id, first = position

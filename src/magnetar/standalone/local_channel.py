@@ -74,6 +74,9 @@ class LocalBookieChannel(BookieChannel):
     async def read_batch(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         return await self._storage.read_batch(ledger_id, first, count_max, bytes_max)
 
+    def at_hand(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        return self._storage.run_at_hand(ledger_id, first, count_max, bytes_max)
+
     async def last_confirmed(self, ledger_id: int, *, fence_key: bytes | None = None) -> LastConfirmed:
         return LastConfirmed(*await self._storage.last_confirmed(ledger_id, fence_key=fence_key))
 

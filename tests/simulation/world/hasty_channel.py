@@ -48,6 +48,9 @@ class HastyChannel(BookieChannel):
     async def read_batch(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         return await self._channel.read_batch(ledger_id, first, count_max, bytes_max)
 
+    def at_hand(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        return self._channel.at_hand(ledger_id, first, count_max, bytes_max)
+
     async def last_confirmed(self, ledger_id: int, *, fence_key: bytes | None = None) -> LastConfirmed:
         if fence_key is not None and self._strikes("fence-lost"):
             raise BookieUnavailable(f"The connection to {self.bookie} is gone.")

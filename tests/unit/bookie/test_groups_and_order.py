@@ -260,16 +260,21 @@ def test_what_is_at_hand_overtakes_no_read_of_its_ledger() -> None:
                 await add_all(storage, ledger_id, range(3))
             await storage.checkpoint()
             assert storage.at_hand(1, 0) is None, "it is in the entry log"
+            assert storage.run_at_hand(1, 0, 3, 1 << 20) == []
             for ledger_id in (1, 2):
                 await add_all(storage, ledger_id, range(3, 4))
             disk.kernel.faults.read_latency = Latency(5.0)
             reading = asyncio.get_running_loop().create_task(storage.read(1, 0))
             await turns_until(lambda: storage.stats().reads_in_progress == 1)
             assert storage.at_hand(1, 3) is None, "somebody of this ledger waits"
+            assert storage.run_at_hand(1, 3, 1, 1 << 20) == []
             assert storage.at_hand(2, 3) == packed(2, 3)
             assert await reading == packed(1, 0)
             assert storage.at_hand(1, 3) == packed(1, 3)
             assert storage.at_hand(1, 1) == packed(1, 1), "it was read ahead"
+            read_bytes = storage.counts.bytes_read
+            assert storage.run_at_hand(1, 0, 9, 1 << 20) == [packed(1, entry_id) for entry_id in range(4)]
+            assert storage.counts.bytes_read == read_bytes + sum(len(packed(1, entry_id)) for entry_id in range(4))
 
     run(scenario())
 

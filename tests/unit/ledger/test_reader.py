@@ -46,6 +46,47 @@ def test_any_replica_serves(quorum: tuple[int, int, int]) -> None:
     asyncio.run(scenario())
 
 
+def test_what_a_bookie_has_at_hand_comes_without_waiting_and_as_carefully() -> None:
+    async def scenario() -> None:
+        cluster = Cluster(3)
+        client = cluster.client(sticky_reads=True)
+        writer = await written(client, 10)
+        reader = await client.open(writer.ledger_id)
+
+        def at_hand(first: int, last: int) -> list[bytes]:
+            return [bytes(body) for body in reader.at_hand(first, last, bytes_max=1 << 20)]
+
+        assert at_hand(0, 9) == []
+        for name in cluster.bookies:
+            client.channel(name).at_hand_max = 4
+        assert at_hand(0, 9) == expected(0, 3)
+        assert at_hand(7, 20) == expected(7, 9)
+        assert at_hand(10, 12) == at_hand(-1, 3) == [], "not in the ledger"
+        for bookie in cluster.bookies.values():
+            entries = bookie.ledgers[writer.ledger_id].entries
+            entries[2] = entries[2][:-1] + b"?"
+        assert at_hand(0, 9) == expected(0, 1)
+        assert at_hand(2, 9) == [], "who waits for it is told what is wrong"
+        for bookie in cluster.bookies.values():
+            bookie.is_up = False
+        assert at_hand(0, 1) == []
+
+    asyncio.run(scenario())
+
+
+def test_entries_that_lie_on_different_bookies_are_not_asked_for_at_hand() -> None:
+    async def scenario() -> None:
+        client = Cluster(3).client()
+        writer = await written(client, 10, (3, 2, 2))
+        reader = await client.open(writer.ledger_id)
+        for bookie in writer.known.record.last_segment.ensemble:
+            client.channel(bookie).at_hand_max = 9
+        assert reader.at_hand(0, 9, bytes_max=1 << 20) == []
+        assert await read(reader, 0, 9) == expected(0, 9)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.feature("F-BKC-09")
 @pytest.mark.parametrize("damage", ["body", "header", "other entry", "empty"])
 def test_damaged_bytes_are_passed_over_for_another_replica(damage: str) -> None:

@@ -77,6 +77,33 @@ def test_entries_stay_in_memory_only_while_a_cursor_is_near_the_end(loop_run: Ru
     loop_run(scenario())
 
 
+def test_what_a_bookie_has_at_hand_is_read_without_waiting(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        world = World(ledger_entries_max=7, cache_bytes_max=0)
+        owner = world.owner()
+        ledger = await owner.open()
+        for turn in range(4):
+            owner.publisher.append_many(6, f"t{turn}")
+            await owner.publisher.rest()
+            await settle()
+        assert ledger.read_cached(EARLIEST, 5, 1000) is None
+        for name in world.cluster.bookies:
+            owner.client.channel(name).at_hand_max = 4
+        assert ledger.read_cached(EARLIEST, 5, 1000) is None, "the ledger is not open for reading yet"
+        assert await read_all(ledger) == owner.publisher.persisted
+        position, seen = EARLIEST, {}
+        while entries := ledger.read_cached(position, 5, 1000):
+            assert len(entries) <= 4
+            seen.update({entry.position: bytes(entry.body) for entry in entries})
+            position = Position(entries[-1].ledger_id, entries[-1].entry_id + 1)
+        assert entries == [], "the end of the log"
+        assert seen == owner.publisher.persisted
+        await owner.close()
+        world.check()
+
+    loop_run(scenario())
+
+
 def test_few_ledgers_are_open_for_reading_at_once(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
         world = World(ledger_entries_max=4, open_readers_max=3)
