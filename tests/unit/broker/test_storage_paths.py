@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from magnetar.broker.backlog import expire_messages
 from magnetar.broker.consumer import Consumer
+from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.policies.topic_settings import storage_settings
 from magnetar.broker.subscription import SubscriptionType
 from magnetar.broker.topic import Topic
@@ -131,6 +132,27 @@ def test_the_tail_is_read_from_memory_and_what_is_not_there_from_any_copy() -> N
         assert taken.ids() == list(range(20))
         assert sum(bookie.reads for bookie in bookies[1:]) > 0
         bookies[0].is_up = True
+        await brokers.stop()
+
+    run(main())
+
+
+def test_a_reader_who_finds_everything_in_memory_lets_others_have_their_turn() -> None:
+    async def main() -> None:
+        brokers = Brokers()
+        await brokers.start()
+        topic = await brokers.topic()
+        client, publish = await publishing(topic)
+        taken, consumer = await reading(topic, permits=1)
+        for sequence_id in range(500):
+            publish(sequence_id)
+        await client.until_answers(500)
+        await until(lambda: len(taken.delivered) == 1)
+        topic.subscriptions["s"].on_flow(consumer, 1000)
+        assert len(taken.delivered) == 1 + Pump.ENTRIES_PER_WAKE
+        await until(lambda: len(taken.delivered) == 500)
+        assert taken.ids() == list(range(500))
+        assert brokers.world.cluster.bookies["b1"].reads == 0
         await brokers.stop()
 
     run(main())

@@ -33,8 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 class Pump:
-    # Rounds of one wake-up before other work on the loop gets its turn.
+    # Rounds, entries and bytes of one wake-up before other work on the loop gets its turn.
     ROUNDS_MAX = 16
+    ENTRIES_PER_WAKE = 100
+    BYTES_PER_WAKE = 1024 * 1024
     RETRY_S = 1.0
     # Timers for due messages are at least so far apart, whatever the messages ask for.
     TIMER_S_MIN = 0.02
@@ -204,6 +206,7 @@ class Pump:
         """True when nothing is left to do now; False when others must have their turn first."""
         settings = self._parts.settings
         read_max = settings.dispatch_read_entries_max
+        entries_left, bytes_until = self.ENTRIES_PER_WAKE, self.bytes_out + self.BYTES_PER_WAKE
         for _ in range(self.ROUNDS_MAX):
             room = dispatcher.room(int(read_max * self._messages_per_entry) + 1)
             entries_max, bytes_max = self._allowance(room)
@@ -231,6 +234,9 @@ class Pump:
                 return True
             if not self._send_new(dispatcher, entries):
                 return True
+            entries_left -= len(entries)
+            if entries_left <= 0 or self.bytes_out >= bytes_until:
+                return False
         return False
 
     def _read_cached(self, position: Position, entries_max: int, bytes_max: int) -> list[Entry] | None:
