@@ -311,6 +311,9 @@ def test_what_concerns_a_whole_namespace_reaches_every_broker(cluster: Cluster) 
 @pytest.mark.feature("F-LB-02", "F-MD-11")
 def test_brokers_are_registered_with_their_load(cluster: Cluster, eventually: Eventually) -> None:
     ids = sorted(broker_id(role) for role in cluster.brokers)
+    namespace = make_namespace(cluster, "reported", bundles=16)
+    owners = [owner_of(cluster, f"persistent://{namespace}/t-{number}") for number in range(16)]
+    assert all(role in owners for role in cluster.brokers)
     for role in cluster.brokers:
         assert done(role, "GET", "/admin/v2/brokers/standalone") == ids
         assert done(role, "GET", "/admin/v2/brokers") == ids

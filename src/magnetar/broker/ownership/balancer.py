@@ -30,7 +30,7 @@ from magnetar.broker.ownership.orders import SPLIT, UNLOAD, Order
 from magnetar.broker.ownership.shedding import Move, ShedderMemory, find_moves
 from magnetar.broker.ownership.splitting import reason_to_split
 from magnetar.config.balance import BalanceSettings
-from magnetar.errors import MagnetarError, NoRecord
+from magnetar.errors import MagnetarError, NoRecord, TopicNotFound
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 
@@ -135,13 +135,13 @@ class Balancer:
             bundle = parse_bundle(move.bundle)
             if bundle is None:
                 continue
-            target = move.target or await self._target(bundle, move.takers)
-            if not target:
-                continue
-            _log.info("%s goes from %s to %s: %s", move.bundle, move.source, target, move.reason)
-            self._moved_s[move.bundle] = self._clock.elapsed_s()
-            self._recent_s.append(self._clock.elapsed_s())
             try:
+                target = move.target or await self._target(bundle, move.takers)
+                if not target:
+                    continue
+                _log.info("%s goes from %s to %s: %s", move.bundle, move.source, target, move.reason)
+                self._moved_s[move.bundle] = self._clock.elapsed_s()
+                self._recent_s.append(self._clock.elapsed_s())
                 await self._command(move.source, Order(bundle, UNLOAD, target))
             except MagnetarError as error:
                 _log.warning("%s stays with %s: %s", move.bundle, move.source, error)
@@ -231,7 +231,10 @@ class Balancer:
                 bundle = parse_bundle(name)
                 if bundle is None:
                     continue
-                bundles = await self._ranges.of(bundle.namespace)
+                try:
+                    bundles = await self._ranges.of(bundle.namespace)
+                except TopicNotFound:
+                    continue  # deleted since its broker reported
                 reason = reason_to_split(each, len(bundles.bounds) - 1, self._settings())
                 if reason is not None and bundles.has(bundle):
                     found.append(Split(name, broker, reason))

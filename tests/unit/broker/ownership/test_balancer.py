@@ -120,6 +120,28 @@ def test_a_bundle_that_is_too_large_is_split_by_its_owner() -> None:
     run(scenario)
 
 
+def test_a_namespace_deleted_since_it_was_reported_holds_up_no_other() -> None:
+    async def scenario() -> None:
+        small = replace(SETTINGS, bundle_topics_max=4)
+        async with Members(2, bundles=2, settings=small) as members:
+            leader, _ = await crowd(members)
+            gone = "public/gone/0x00000000_0xffffffff"
+            held = {str(bundle): BundleLoad(bytes_in=9.0 * MIB, topics=5) for bundle in leader.ownership.held()}
+            resources = (ResourceUsage(80, 100.0), *(ResourceUsage(0.0, 100.0),) * 4)
+            bundles = {gone: BundleLoad(bytes_in=30.0 * MIB, topics=5)} | held
+            load = BrokerLoad(leader.own, "instance", 0, 0, "test", resources, bundles)
+            assert await leader.cluster.membership.report(load)
+            await seen(leader, leader, 3)
+            plan = await leader.cluster.balancer.plan()
+            assert {split.bundle for split in plan.splits} == held.keys()
+            assert plan.moves[0].bundle == gone
+            assert {split.bundle for split in await leader.cluster.balancer.split_round()} == held.keys()
+            assert len((await leader.ranges.fresh(NAMESPACE)).all()) == 4
+            await leader.cluster.balancer.shed_round()
+
+    run(scenario)
+
+
 @pytest.mark.feature("F-LB-04", "F-MD-11")
 def test_the_leader_stores_averages() -> None:
     async def scenario() -> None:
