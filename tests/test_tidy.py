@@ -74,7 +74,6 @@ NAMES_OF_OTHERS = frozenset(
         "get_topic_partitions",
         "get_write_buffer_limits",
         "get_write_buffer_size",
-        "handle_async_request",
         "handle_websocket_upgrade",
     }
 )

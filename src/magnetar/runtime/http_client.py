@@ -15,14 +15,13 @@ import httpx
 
 def http_client(tls: ssl.SSLContext | None = None, *, trust_env: bool = False, **options: Any) -> httpx.AsyncClient:
     """Without `tls` the system's authorities are believed. `options` are those of httpx.AsyncClient."""
-    transport = _ClosingTransport(verify=True if tls is None else tls, trust_env=trust_env)
-    return httpx.AsyncClient(transport=transport, trust_env=trust_env, **options)
+    # Not a transport of our own: with one, httpx ignores the environment's proxies.
+    hooks = {"request": [_follow_handshake]}
+    return httpx.AsyncClient(verify=True if tls is None else tls, trust_env=trust_env, event_hooks=hooks, **options)
 
 
-class _ClosingTransport(httpx.AsyncHTTPTransport):
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        request.extensions = {**request.extensions, "trace": _Handshake().follow}
-        return await super().handle_async_request(request)
+async def _follow_handshake(request: httpx.Request) -> None:
+    request.extensions["trace"] = _Handshake().follow
 
 
 class _Handshake:

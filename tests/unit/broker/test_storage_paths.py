@@ -51,10 +51,12 @@ async def publishing(topic: Topic) -> tuple[Client, Callable[[int], None]]:
     return client, lambda n: topic.publish(producer, n, n, 1, body_of(sequence_id=n))
 
 
-async def reading(topic: Topic, name: str = "s", permits: int = 1000) -> tuple[ClientTwin, Consumer]:
+async def reading(
+    topic: Topic, name: str = "s", permits: int = 1000, kind: SubscriptionType = EXCLUSIVE
+) -> tuple[ClientTwin, Consumer]:
     subscription = await topic.open_subscription(name, initial=EARLIEST)
     consumer = Consumer(ClientTwin(), 1, "c")
-    subscription.add_consumer(consumer, EXCLUSIVE)
+    subscription.add_consumer(consumer, kind)
     subscription.on_flow(consumer, permits)
     return client_of(consumer), consumer
 
@@ -143,7 +145,7 @@ def test_a_reader_who_finds_everything_in_memory_lets_others_have_their_turn() -
         await brokers.start()
         topic = await brokers.topic()
         client, publish = await publishing(topic)
-        taken, consumer = await reading(topic, permits=1)
+        taken, consumer = await reading(topic, permits=1, kind=SHARED)
         for sequence_id in range(500):
             publish(sequence_id)
         await client.until_answers(500)
@@ -152,6 +154,10 @@ def test_a_reader_who_finds_everything_in_memory_lets_others_have_their_turn() -
         assert len(taken.delivered) == 1 + Pump.ENTRIES_PER_WAKE
         await until(lambda: len(taken.delivered) == 500)
         assert taken.ids() == list(range(500))
+        topic.subscriptions["s"].on_flow(consumer, 1000)
+        topic.subscriptions["s"].redeliver(consumer, None)
+        assert len(taken.delivered) == 500 + Pump.ENTRIES_PER_WAKE, "what is given out again likewise"
+        await until(lambda: len(taken.delivered) == 1000)
         assert brokers.world.cluster.bookies["b1"].reads == 0
         await brokers.stop()
 

@@ -53,3 +53,30 @@ def test_a_server_that_never_answers_sees_the_connection_end(scheme: str, ask: A
                 assert await ended.get(), "it was asked before it saw the end"
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("trust_env", [True, False])
+def test_the_environments_proxy_is_used_by_who_trusts_it(trust_env: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        asked: list[bytes] = []
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with server, http_client(trust_env=trust_env, timeout=WAIT_S) as client:
+            if trust_env:
+                assert (await client.get("http://nowhere.invalid/x")).status_code == 200
+                assert asked == [b"GET http://nowhere.invalid/x HTTP/1.1"]
+            else:
+                with pytest.raises(httpx.ConnectError):
+                    await client.get("http://nowhere.invalid/x")
+                assert asked == []
+
+    for name in ("http_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    asyncio.run(scenario())

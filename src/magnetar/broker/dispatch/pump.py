@@ -220,21 +220,21 @@ class Pump:
                     return True
                 if not self._send_replays(dispatcher, replays, found):
                     return True
-                continue
-            if not dispatcher.may_read():
-                return True
-            position = self._cursor.read_position
-            if self._parts.buffer.hides(position):
-                return True
-            entries = self._read_cached(position, entries_max, bytes_max)
-            if entries is None:
-                self._start(partial(self._read_next, position, entries_max, bytes_max))
-                return True
-            if not entries:
-                return True
-            if not self._send_new(dispatcher, entries):
-                return True
-            entries_left -= len(entries)
+            else:
+                if not dispatcher.may_read():
+                    return True
+                position = self._cursor.read_position
+                if self._parts.buffer.hides(position):
+                    return True
+                found = self._read_cached(position, entries_max, bytes_max)
+                if found is None:
+                    self._start(partial(self._read_next, position, entries_max, bytes_max))
+                    return True
+                if not found:
+                    return True
+                if not self._send_new(dispatcher, found):
+                    return True
+            entries_left -= len(found)
             if entries_left <= 0 or self.bytes_out >= bytes_until:
                 return False
         return False
