@@ -65,7 +65,8 @@ def run_broker(flags: RoleFlags, given: dict[str, str | None], charge: Charge | 
             store = await opened.enter_async_context(_store(settings, disk, clock, process))
             describe_memory(settings, brokers=True)
             tasks = Tasks("broker process", process.fail)
-            client = await opened.enter_async_context(ledger_client(store, settings, clock, random, tasks))
+            connecting = ledger_client(store, settings, clock, random, tasks, process.metrics)
+            client = await opened.enter_async_context(connecting)
             opened.push_async_callback(tasks.close)
             level = FormatLevel(store, settings.metadata.format_level_max)
             managed_ledgers = ManagedLedgers(

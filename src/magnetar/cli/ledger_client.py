@@ -20,6 +20,7 @@ from magnetar.ledger.tcp_channel import TcpChannels
 from magnetar.ledger.topology_placement import TopologyPlacement
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
+from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.tasks import Tasks
 
 
@@ -38,11 +39,19 @@ class LedgerClient(NamedTuple):
 
 @asynccontextmanager
 async def ledger_client(
-    store: MetadataStore, settings: Settings, clock: WallClock, random: Random, tasks: Tasks
+    store: MetadataStore,
+    settings: Settings,
+    clock: WallClock,
+    random: Random,
+    tasks: Tasks,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[LedgerClient]:
     """Watches which bookies there are, and connects to each when it is first needed."""
     bookies = await Bookies.open(store, tasks)
     channels = TcpChannels(bookies.address, tasks, settings.channel)
+    if metrics is not None:
+        meaning = "Copies of entries that wait behind slow bookies."
+        metrics.gauge("magnetar_bytes_held_for_bookies", meaning, lambda: channels.held_bytes)
     loop = asyncio.get_running_loop()
     places = await BookiePlaces.open(store, bookies, settings.placement, channels.free_bytes, tasks)
     health = await HealthSwitch.open(store, tasks)

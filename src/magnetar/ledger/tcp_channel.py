@@ -66,7 +66,6 @@ class TcpChannel(BookieChannel):
         "_entries",
         "_generation",
         "_held",
-        "_held_bytes",
         "_number",
         "_others",
         "_outstanding_bytes",
@@ -75,6 +74,7 @@ class TcpChannel(BookieChannel):
         "_timer",
         "_transactions",
         "bookie",
+        "held_bytes",
     )
 
     def __init__(
@@ -105,7 +105,7 @@ class TcpChannel(BookieChannel):
         self._outstanding_bytes = 0
         # Adds beyond what may be outstanding, in the order they came.
         self._held: deque[HeldAdd] = deque()
-        self._held_bytes = 0
+        self.held_bytes = 0
         # Counts deadlines passed; an add that is two behind has waited at least one whole deadline.
         self._generation = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -136,18 +136,18 @@ class TcpChannel(BookieChannel):
     def _hold(self, add: HeldAdd) -> None:
         """Many writers share a bookie: that all of them together are ahead of it is no failure of the bookie."""
         size = len(add.entry)
-        if self._held_bytes + size > self._settings.held_bytes_max:
+        if self.held_bytes + size > self._settings.held_bytes_max:
             entry_id = add.entry_id
             asyncio.get_running_loop().call_soon(add.listener.on_added, self.bookie, entry_id, entry_id, _TOO_MANY)
             return
         self._held.append(add)
-        self._held_bytes += size
+        self.held_bytes += size
 
     def _send_held(self) -> None:
         held = self._held
         while held and self._has_room(len(held[0].entry)):
             add = held.popleft()
-            self._held_bytes -= len(add.entry)
+            self.held_bytes -= len(add.entry)
             self._send_add(*add)
 
     def _send_add(
@@ -443,7 +443,7 @@ class TcpChannel(BookieChannel):
     def _fail_adds(self) -> None:
         # Those who are told may add again at once: only what waits now is failed.
         held, self._held = self._held, deque()
-        self._held_bytes = 0
+        self.held_bytes = 0
         failed: list[v2.AddResponse] = []
         for key, waiter in self._adds.items():
             waiting: Waiter | None = waiter
@@ -472,6 +472,11 @@ class TcpChannels:
         self._greeting = greeting_of(settings)
         self._channels: dict[tuple[str, int], TcpChannel] = {}
         self._asked = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Of copies that wait behind slow bookies, over all of them."""
+        return sum(channel.held_bytes for channel in self._channels.values())
 
     async def free_bytes(self, bookie: str) -> int:
         return (await self(bookie).space())[1]
