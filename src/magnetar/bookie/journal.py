@@ -181,6 +181,10 @@ class Journal:
         """The same for entries that the listener knows by consecutive numbers, from this one on."""
         while entries:
             room = self._piece_records_max - self._batch_records
+            if room <= 0:
+                # Records that nobody waits for have filled the piece.
+                self._submit()
+                continue
             self._append_piece(entries[:room] if room < len(entries) else entries, first, listener)
             entries = entries[room:]
             first += room
@@ -303,28 +307,28 @@ class Journal:
         """Hand over what was appended since the last time, as one piece."""
         if not self._batch:
             return
+        # Everything is taken first: whatever fails below, none of it is told with a later piece.
         buffers, self._batch = self._batch, []
         size, self._batch_bytes = self._batch_bytes, 0
-        if size < len(buffers) * LARGE_ENTRY_BYTES // 4:
-            buffers = [b"".join(buffers)]
         records, self._batch_records = self._batch_records, 0
-        since = self._loop.time()
         runs, self._runs = self._runs, AddRuns()
         waiters, self._waiters = self._waiters, []
+        since = self._loop.time()
         if self._failure is not None:
             self._refuse(_Group(0, runs, waiters, since, 0))
             return
-        assert self._log is not None
         try:
-            position = self._log.append(buffers, size)
-        except OSError as error:
+            position = self._hand_over(buffers, size)
+        except Exception as error:
+            # Without this piece nothing behind it could be replayed, whatever kept it out.
             self._groups.append(_Group(0, runs, waiters, since, 0))
-            self._on_log_failed(error)
+            self._on_log_failed(error if isinstance(error, OSError) else OSError(errno.EIO, repr(error)))
             return
         self._groups.append(_Group(position, runs, waiters, since, records))
         own = self._own
         own.records_queued += records
         own.queue_peak.note(own.records_queued)
+        assert self._log is not None
         if self._offset >= self._file_bytes_max or self._is_better_left():
             self._roll()
         elif self._offset >= self._spare_wanted_at:
@@ -333,6 +337,13 @@ class Journal:
         if not self._is_full and self._log.queued_bytes() > self._queue_bytes_max:
             self._is_full = True
             self._on_pressure(True)
+
+    def _hand_over(self, buffers: list[bytes], size: int) -> int:
+        assert self._log is not None
+        if size < len(buffers) * LARGE_ENTRY_BYTES // 4:
+            buffers = [b"".join(buffers)]
+        assert sum(map(len, buffers)) == size, "a piece is as long as its records say"
+        return self._log.append(buffers, size)
 
     def _is_better_left(self) -> bool:
         """A file on blocks that nobody wrote before, once there is a spare; unless it is soon one itself."""
@@ -380,18 +391,21 @@ class Journal:
         """Answer those whose entries are durable, in order; after so many entries, others have their turn."""
         untold = self._untold
         left = self._answers_per_turn_max
-        while untold and left > 0:
-            run = untold[0]
-            listener, first, last = run
-            if last - first < left:
-                untold.popleft()
-            else:
-                last = first + left - 1
-                run[1] = last + 1
-            listener.on_added(self._bookie, first, last, ReturnCode.OK)
-            left -= last - first + 1
-        if untold:
-            self._loop.call_soon(self._tell_rest)
+        try:
+            while untold and left > 0:
+                run = untold[0]
+                listener, first, last = run
+                if last - first < left:
+                    untold.popleft()
+                else:
+                    last = first + left - 1
+                    run[1] = last + 1
+                listener.on_added(self._bookie, first, last, ReturnCode.OK)
+                left -= last - first + 1
+        finally:
+            # Also where a listener failed: the others are told.
+            if untold:
+                self._loop.call_soon(self._tell_rest)
 
     def _tell_rest(self) -> None:
         if self._untold:

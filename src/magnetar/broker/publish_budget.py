@@ -22,7 +22,7 @@ SHARE_BYTES_MIN: Final = 256 * 1024
 class PublishBudget:
     """The process's share; every connection takes a `ConnectionBudget` from it."""
 
-    __slots__ = ("_waiting", "active", "bytes_max", "bytes_pending", "pace_bytes")
+    __slots__ = ("_asked_share_bytes", "_waiting", "active", "bytes_max", "bytes_pending", "pace_bytes")
 
     def __init__(self, bytes_max: int, pace_bytes: int | None = None) -> None:
         self.bytes_max = bytes_max
@@ -31,6 +31,8 @@ class PublishBudget:
         # Connections that have bytes on their way.
         self.active = 0
         self._waiting: dict[ConnectionBudget, None] = {}
+        # The least share with which somebody who waits was told to wait on.
+        self._asked_share_bytes = bytes_max
 
     def connection(self, bytes_max: int, on_resume: Callable[[], None]) -> "ConnectionBudget":
         return ConnectionBudget(self, bytes_max, on_resume)
@@ -41,13 +43,16 @@ class PublishBudget:
         return max(SHARE_BYTES_MIN, self.pace_bytes // max(1, self.active))
 
     def wait(self, budget: "ConnectionBudget") -> None:
+        """It stops, or has asked and waits on."""
         self._waiting[budget] = None
+        self._asked_share_bytes = min(self._asked_share_bytes, self.share_bytes)
 
     def forget(self, budget: "ConnectionBudget") -> None:
         self._waiting.pop(budget, None)
 
     def resume_waiting(self) -> None:
         """Let connections go on while the process is below its mark, oldest first."""
+        self._asked_share_bytes = self.bytes_max
         for budget in list(self._waiting):
             if self.bytes_pending >= self.bytes_max:
                 return
@@ -58,10 +63,15 @@ class PublishBudget:
         before = self.bytes_pending
         after = self.bytes_pending = before - size
         if self._waiting:
-            if before >= self.bytes_max > after or before >= self.pace_bytes > after:
+            is_mark_passed = before >= self.bytes_max > after or before >= self.pace_bytes > after
+            if is_mark_passed or (not budget.bytes_pending and self._has_share_grown()):
                 self.resume_waiting()
             elif budget.paused:
                 budget.try_to_resume()
+
+    def _has_share_grown(self) -> bool:
+        """By a quarter or more: whoever waits may have come below half of it without giving anything back."""
+        return self.share_bytes * 4 >= self._asked_share_bytes * 5
 
 
 class ConnectionBudget:
@@ -108,6 +118,8 @@ class ConnectionBudget:
             process.forget(self)
             self.paused = False
             self._on_resume()
+        else:
+            process.wait(self)
 
     def close(self) -> None:
         """The connection is gone; what it still has on its way is counted until it is stored."""

@@ -24,10 +24,10 @@ class TurnEnd:
 
     def call(self, step: Callable[[], None]) -> None:
         """Call this when the event that is being dealt with is over, after all that was asked for before."""
-        self._waiting.append(step)
         if not self._is_scheduled:
-            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._on_next_turn)
+            self._is_scheduled = True
+        self._waiting.append(step)
 
     def run(self) -> None:
         """The event is over. What this causes in its turn is done, too; one that fails takes no other along."""
@@ -37,7 +37,9 @@ class TurnEnd:
                 try:
                     step()
                 except Exception as error:
-                    about = {"message": f"{step} failed at the end of a turn", "exception": error}
+                    # As of a bare callback, which it would be without us: its process fails.
+                    message = f"{step} failed at the end of a turn"
+                    about = {"message": message, "exception": error, "handle": None}
                     asyncio.get_running_loop().call_exception_handler(about)
 
     def _on_next_turn(self) -> None:

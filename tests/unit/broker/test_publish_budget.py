@@ -77,6 +77,21 @@ def test_who_is_stuck_holds_nobody_else_back() -> None:
     assert stuck.budget.paused
 
 
+def test_whose_share_grows_goes_on_though_nothing_of_its_own_is_stored() -> None:
+    process = PublishBudget(1_000 * UNIT, 32 * UNIT)
+    stuck, waiting = Door(process, 500 * UNIT), Door(process, 500 * UNIT)
+    others = [Door(process, 500 * UNIT) for _ in range(30)]
+    stuck.budget.take(64 * UNIT)
+    for other in others:
+        other.budget.take(UNIT // 2)
+    assert waiting.budget.take(UNIT), "a thirty-second of the pace is its share"
+    for other in others:
+        other.budget.give_back(UNIT // 2)
+    assert process.bytes_pending > process.pace_bytes, "the one that is stuck holds the process above the pace"
+    assert waiting.resumed == 1, "of two it may have a half of the pace"
+    assert not stuck.resumed
+
+
 def test_a_thousand_connections_may_still_read_something_each() -> None:
     process = PublishBudget(10_000 * UNIT, 8 * UNIT)
     doors = [Door(process, 100 * UNIT) for _ in range(1_000)]
@@ -101,6 +116,12 @@ def test_counts_agree_and_no_connection_is_left_paused_when_all_is_stored(
         assert process.bytes_pending == sum(door.budget.bytes_pending for door in doors)
         assert [door.budget.bytes_pending for door in doors] == [sum(sizes) for sizes in taken]
         assert process.active == sum(map(bool, taken))
+        for door in doors:
+            # Not asked again for less than a quarter more.
+            mark = min(door.budget.bytes_max, process.share_bytes) * 2 // 5
+            assert not (door.budget.paused and process.bytes_pending < process.bytes_max) or (
+                door.budget.bytes_pending > mark
+            ), "nobody waits who may go on"
     for index, sizes in enumerate(taken):
         for size in sizes:
             doors[index].budget.give_back(size)

@@ -171,6 +171,30 @@ def test_an_error_in_a_bare_callback_stops_the_process(event_loop: str) -> None:
     assert "impossible state" in err
 
 
+@pytest.mark.parametrize("event_loop", EVENT_LOOPS)
+@pytest.mark.parametrize("said", ["turn_end().run()", "None"], ids=["the event's end", "the next turn"])
+def test_an_error_at_the_end_of_a_turn_stops_the_process(event_loop: str, said: str) -> None:
+    code, out, err = finish(
+        start(
+            f"""
+            from magnetar.runtime.turn_end import turn_end
+
+            def breaks():
+                raise AssertionError("impossible state")
+
+            async def main(process):
+                turn_end().call(breaks)
+                {said}
+                await process.stop_requested()
+                say("closed")
+            """,
+            event_loop=event_loop,
+        )
+    )
+    assert (code, out) == (1, "closed\n")
+    assert "impossible state" in err
+
+
 def test_what_cannot_start_says_one_sentence() -> None:
     for error in ("CannotStart", "BadSetting"):
         code, out, err = finish(

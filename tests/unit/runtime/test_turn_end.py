@@ -58,6 +58,7 @@ async def test_a_step_that_fails_is_told_to_the_loop_and_takes_no_other_along() 
     turn_end().run()
     assert done == [1]
     assert isinstance(told[0]["exception"], ZeroDivisionError)
+    assert "handle" in told[0], "as a bare callback's, which fails its process"
 
 
 def test_each_loop_has_its_own_and_it_goes_with_it() -> None:
