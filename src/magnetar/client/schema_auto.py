@@ -14,6 +14,7 @@ from magnetar.client.schema_avro import VERSIONS_MAX, AvroSchema
 from magnetar.client.schema_info import BYTES_INFO, SchemaInfo, SchemaType
 from magnetar.client.schema_json import JsonSchema
 from magnetar.client.schema_key_value import KeyValueEncoding, KeyValueSchema, split
+from magnetar.errors import BadSchema
 
 if TYPE_CHECKING:
     from magnetar.client.message import Message
@@ -42,15 +43,18 @@ _PRIMITIVES: Final[dict[SchemaType, Schema[Any]]] = {
 
 
 def schema_of(info: SchemaInfo) -> Schema[Any]:
-    """The schema that a broker describes; records become dicts, and what we cannot read stays bytes."""
+    """What a broker describes; records become dicts, and kinds we do not know stay bytes. Raises BadSchema."""
     if info.type in _PRIMITIVES:
         return _PRIMITIVES[info.type]
-    if info.type is SchemaType.AVRO:
-        return AvroSchema(definition=info.definition.decode())
-    if info.type is SchemaType.JSON:
-        return JsonSchema(definition=json.loads(info.definition or b"{}"))
-    if info.type is SchemaType.KEY_VALUE:
-        return _key_value(info)
+    try:
+        if info.type is SchemaType.AVRO:
+            return AvroSchema(definition=info.definition.decode())
+        if info.type is SchemaType.JSON:
+            return JsonSchema(definition=json.loads(info.definition or b"{}"))
+        if info.type is SchemaType.KEY_VALUE:
+            return _key_value(info)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadSchema(f"the topic's {info.type.name} schema cannot be read: {error}") from error
     return BYTES
 
 

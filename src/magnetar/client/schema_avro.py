@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import fastavro
 
+from magnetar.client.avro_data import read_avro
 from magnetar.client.record_types import definition_of, definition_text, is_record, reader_of, to_plain
 from magnetar.client.schema import FetchSchema, Schema
 from magnetar.client.schema_info import SchemaInfo, SchemaType
@@ -37,7 +38,7 @@ def parsed(definition: "dict[str, Any] | str | bytes") -> Any:
 
 def decode_avro(data: bytes, writer: Any, reader: Any = None) -> Any:
     try:
-        return fastavro.schemaless_reader(io.BytesIO(data), writer, reader)
+        return read_avro(data, writer, reader)
     except Exception as error:
         raise BadSchema(f"a payload of {len(data)} bytes is no record of its Avro schema: {error}") from error
 

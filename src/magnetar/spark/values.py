@@ -6,7 +6,6 @@ are read with the schema that they were written with, as far as its versions are
 Decides.
 """
 
-import io
 import json
 from collections.abc import Sequence
 from datetime import datetime, time
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 import fastavro
 from pyspark.sql import types as spark
 
+from magnetar.client.avro_data import read_avro
 from magnetar.client.schema import Schema
 from magnetar.client.schema_auto import schema_of
 from magnetar.client.schema_info import SchemaInfo, SchemaType
@@ -77,8 +77,8 @@ class ValueReader:
             writer = self._writers.get(version, self._reader)
             try:
                 # Where a union has several records, each comes with its name; alone it comes as it is.
-                found = fastavro.schemaless_reader(
-                    io.BytesIO(payload), writer, self._reader, return_record_name=True, return_record_name_override=True
+                found = read_avro(
+                    payload, writer, self._reader, return_record_name=True, return_record_name_override=True
                 )
             except (EOFError, IndexError) as error:
                 raise BadSchema(f"a payload of {len(payload)} bytes is no record of the Avro schema") from error
