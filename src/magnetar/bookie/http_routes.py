@@ -19,7 +19,10 @@ class Asked(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """The body as a JSON object; ValueError when it is none."""
-        value = json.loads(self.body or b"{}")
+        try:
+            value = json.loads(self.body or b"{}")
+        except RecursionError as error:
+            raise ValueError("the body nests too deeply") from error
         if not isinstance(value, dict):
             raise ValueError("the body is no JSON object")
         return value

@@ -66,7 +66,7 @@ def _loaded(name: str) -> Any:
         return yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUse(f"{name} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise WrongUse(f"{name} is no YAML: {' '.join(str(error).split())}") from None
 
 

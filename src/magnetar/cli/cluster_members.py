@@ -219,7 +219,7 @@ async def _ended(member: Member, limit_s: float) -> bool:
 def _says_ready(file: Path, pid: int) -> bool:
     try:
         said = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(said, dict) and said.get("pid") == pid
 

@@ -150,7 +150,7 @@ def decode(text: str, where: str) -> Plan:
             tuple(_members(found["members"])),
             {role: tuple(files) for role, files in found["configs"].items()},
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedRecord(f"{where} does not describe a cluster: {error!r}") from error
 
 

@@ -63,6 +63,6 @@ def load_contexts(environment: Mapping[str, str]) -> Contexts:
         current = loaded.get("current")
     except FileNotFoundError:
         return Contexts(path)
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadSetting(f"The contexts in {path} cannot be read: {error}") from error
     return Contexts(path, current if current in by_name else None, by_name)

@@ -151,14 +151,14 @@ def _value(media_type: str, content: bytes) -> Any:
         return None
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return content.decode(errors="replace")
 
 
 def _reason(answer: http.client.HTTPResponse, content: bytes) -> str:
     try:
         reason = json.loads(content)["reason"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         reason = None
     if reason:
         return str(reason)

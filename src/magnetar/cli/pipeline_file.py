@@ -44,7 +44,7 @@ def _document(file: Path) -> Any:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"{file} cannot be read: {error}", WRONG_USE) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise Failure(f"{file} is no YAML: {' '.join(str(error).split())[:300]}", WRONG_USE) from None
 
 

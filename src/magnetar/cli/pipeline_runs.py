@@ -55,7 +55,7 @@ class PipelineDirectory:
         """What it said last; `state` is "gone" where its process ended without saying so."""
         try:
             found: dict[str, Any] = json.loads(self._state.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             raise Failure(f"No pipeline {self.name} has run here", exits.NOT_FOUND) from None
         if found.get("state") in ("starting", "running") and not self.is_running(found):
             found["state"] = "gone"

@@ -120,6 +120,6 @@ def _signal(running: asyncio.subprocess.Process, number: signal.Signals) -> None
 def _says_ready(worker: Worker, pid: int) -> bool:
     try:
         said = json.loads(Path(worker.ready_file).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(said, dict) and said.get("pid") == pid

@@ -52,7 +52,7 @@ def decode_charge(text: str) -> Charge:
     try:
         found = json.loads(text)
         return Charge(**{**found, "shared": Ports(*found["shared"]), "own": Ports(*found["own"])})
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadSetting(f"--worker is for `--workers` itself to use: {error!r}") from error
 
 
@@ -94,5 +94,5 @@ def decode_ports(value: bytes) -> list[Ports]:
             return []
         ports = [Ports(*(int(port) for port in each)) for each in found["workers"]]
         return ports if all(min(each) > 0 for each in ports) else []
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return []

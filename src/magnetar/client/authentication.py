@@ -124,7 +124,7 @@ def parse_parameters(text: str) -> dict[str, str]:
         if text.lstrip().startswith("{"):
             return {str(key): str(value) for key, value in json.loads(text).items()}
         return {part.partition(":")[0].strip(): part.partition(":")[2] for part in text.split(",")}
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise BadSetting("authentication parameters should be JSON or key:value pairs") from error
 
 

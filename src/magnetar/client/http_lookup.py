@@ -5,7 +5,6 @@ Redirects are followed up to the limit; hosts of the URL are tried in turn. Mess
 Carries.
 """
 
-import json
 import ssl
 from typing import Any, Final
 
@@ -127,11 +126,11 @@ def _checked(answer: httpx.Response) -> Any:
     if answer.is_success:
         try:
             return answer.json()
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise Refused(f"{answer.url} did not answer with JSON") from error
     try:
         reason = str(answer.json().get("reason", ""))
-    except (json.JSONDecodeError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         reason = answer.text[:200]
     kind = _STATUS_ERRORS.get(answer.status_code, Refused)
     raise kind(f"{answer.url.path} answered {answer.status_code}: {reason}")

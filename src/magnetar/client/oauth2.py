@@ -86,7 +86,7 @@ def _json(answer: httpx.Response) -> dict[str, Any]:
         raise NotAuthenticated(f"the token issuer answered {answer.status_code} to {answer.request.url.path}")
     try:
         found: dict[str, Any] = answer.json()
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise NotAuthenticated("the token issuer did not answer with JSON") from error
     return found
 
@@ -99,6 +99,6 @@ def _key_file(url: str) -> dict[str, str]:
         else:
             text = read_small_file(url.removeprefix("file://"), KEY_FILE_BYTES_MAX)
         found: dict[str, str] = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadSetting("the OAuth2 private_key is no JSON key file") from error
     return found

@@ -13,7 +13,7 @@ from typing import Final
 
 from google.protobuf import text_format
 
-from magnetar.errors import MetadataError
+from magnetar.errors import DamagedRecord, MetadataError
 from magnetar.ledger.paths import AUDITOR_ELECTION
 from magnetar.metadata.store import Change, MetadataStore, SessionEvent
 from magnetar.wire.proto.ledger_formats_pb2 import AuditorVoteFormat
@@ -108,5 +108,13 @@ async def current_auditor(store: MetadataStore) -> str | None:
     for vote in await votes_of(store):
         record = await store.get(f"{AUDITOR_ELECTION}/{vote}")
         if record is not None:
-            return text_format.Parse(record.value.decode(), AuditorVoteFormat()).bookieId
+            return decode_vote(record.value, vote)
     return None
+
+
+def decode_vote(value: bytes, vote: str) -> str:
+    """The bookie that a vote is for. Raises DamagedRecord."""
+    try:
+        return text_format.Parse(value.decode(), AuditorVoteFormat()).bookieId
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise DamagedRecord(f"The vote {vote} for the auditor cannot be read: {error}") from error

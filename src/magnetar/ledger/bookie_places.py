@@ -29,7 +29,10 @@ _log = logging.getLogger(__name__)
 
 def decode_places(value: bytes) -> dict[str, BookiePlace]:
     """The places in a record; ValueError when it is none."""
-    groups = json.loads(value or b"{}")
+    try:
+        groups = json.loads(value or b"{}")
+    except RecursionError as error:
+        raise ValueError("it nests too deeply") from error
     if not isinstance(groups, dict):
         raise ValueError("it is no JSON object")
     found: dict[str, BookiePlace] = {}

@@ -57,7 +57,7 @@ def affinity_of(custom_metadata: Mapping[str, bytes]) -> Affinity:
             tuple(name.strip() for name in str(properties.get(key) or "").split(",") if name.strip())
             for key in (PRIMARY_GROUPS, SECONDARY_GROUPS)
         )
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return ANYWHERE
     return Affinity(primary, secondary)
 

@@ -45,6 +45,15 @@ class Mark(NamedTuple):
     version: int
 
 
+def decode_mark(ledger_id: int, value: bytes, version: int) -> Mark:
+    """Raises DamagedRecord."""
+    try:
+        message = text_format.Parse(value.decode(), UnderreplicatedLedgerFormat())
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise DamagedRecord(f"The mark of ledger {ledger_id} cannot be read: {error}") from error
+    return Mark(ledger_id, tuple(message.replica), message.ctime, version)
+
+
 class RepairList:
     __slots__ = ("_clock", "_locked", "_owner", "_store")
 
@@ -83,11 +92,7 @@ class RepairList:
         record = await self._store.get(repair_path(ledger_id))
         if record is None:
             return None
-        try:
-            message = text_format.Parse(record.value.decode(), UnderreplicatedLedgerFormat())
-        except (text_format.ParseError, UnicodeDecodeError) as error:
-            raise DamagedRecord(f"The mark of ledger {ledger_id} cannot be read: {error}") from error
-        return Mark(ledger_id, tuple(message.replica), message.ctime, record.version)
+        return decode_mark(ledger_id, record.value, record.version)
 
     async def marked(self) -> AsyncIterator[int]:
         """Every ledger on the list; one that comes or goes meanwhile may be told or not."""

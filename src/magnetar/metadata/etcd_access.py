@@ -48,7 +48,7 @@ def _read(path: str) -> dict[str, Any]:
     where = f"{path} (metadataStoreConfigPath)"
     try:
         found = yaml.safe_load(read_small_file(path, _FILE_BYTES_MAX).decode())
-    except (UnicodeDecodeError, yaml.YAMLError):
+    except (ValueError, RecursionError, yaml.YAMLError):
         raise BadSetting(f"{where} is not YAML") from None
     if found is None:
         return {}

@@ -180,7 +180,7 @@ class EtcdClient:
 def _read(data: bytes, what: str) -> Any:
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MetadataError(f"etcd answered {what} with something that is not JSON") from error
     if not isinstance(found, dict):
         raise MetadataError(f"etcd answered {what} with something that is not an object")

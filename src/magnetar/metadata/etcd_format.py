@@ -157,5 +157,5 @@ def error_text(body: bytes) -> str:
     try:
         said = json.loads(body)
         return str(said.get("message") or said.get("error") or said)[:300]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return body[:300].decode(errors="replace")

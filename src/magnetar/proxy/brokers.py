@@ -155,6 +155,6 @@ def _announced(name: str, value: bytes) -> list[BrokerAddress]:
                 str(found.get("webServiceUrlTls") or ""),
             )
         ]
-    except (ValueError, AttributeError, TypeError, MagnetarError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError, MagnetarError) as error:
         _log.warning("the record of broker %s cannot be read and is left out: %s", name, error)
         return []

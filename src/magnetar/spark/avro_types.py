@@ -54,7 +54,7 @@ def spark_type_of(definition: bytes | str) -> spark.DataType:
     """Raises BadSchema."""
     try:
         return _type_of(json.loads(definition), {}, ())
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadSchema(f"this Avro definition cannot be columns: {error}") from error
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from magnetar.errors import DamagedRecord
+from magnetar.errors import BadSetting, DamagedRecord
 from magnetar.spark.offsets import Place
 
 FORMAT: Final = 1
@@ -95,7 +95,7 @@ class Manifest:
                 found["next"],
                 str(found.get("query", "")),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BadSetting) as error:
             raise DamagedRecord(f"a record of a sink's log cannot be read: {error}") from error
 
     def done(self) -> "Manifest":

@@ -137,4 +137,6 @@ def offsets_from_json(written: Mapping[str, Any]) -> dict[str, Offset]:
             found[topic] = Offset.from_json(written[topic])
         except BadSetting as error:
             raise BadSetting(f"offset of {topic}: {error}") from None
+        except RecursionError:
+            raise BadSetting(f"offset of {topic}: it nests too deeply") from None
     return found

@@ -361,7 +361,7 @@ def _bound(option: str, text: str | None) -> Bound:
         return "latest"
     try:
         written: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         written = None
     if not isinstance(written, dict):
         raise BadSetting(f'option {option} should be earliest, latest or JSON like {{"topic": {{"index": 12}}}}')
@@ -397,7 +397,7 @@ def _time(option: str, text: str) -> Bound:
         return moment_ms(option, text)
     try:
         written: dict[str, object] = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadSetting(f'option {option} should be a time or JSON like {{"topic": 1700000000000}}') from None
     # The JVM connector's words for the two ends.
     words: dict[object, TopicBound] = {-1: "earliest", -2: "latest"}

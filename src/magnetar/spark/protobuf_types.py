@@ -68,7 +68,7 @@ def _descriptor(definition: bytes) -> Descriptor:
             pool.Add(file)
         found: Descriptor = pool.FindMessageTypeByName(written["rootMessageTypeName"])
         return found
-    except (ValueError, KeyError, TypeError, DecodeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, DecodeError) as error:
         raise BadSchema(f"the descriptors of a protobuf schema cannot be read: {error}") from error
 
 

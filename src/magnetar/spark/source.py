@@ -121,7 +121,7 @@ def given_schema(kind: str, definition: str | None) -> SchemaInfo:
     if found in (SchemaType.AVRO, SchemaType.JSON):
         try:
             written: object = json.loads(definition or "")
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadSetting(f"schemaType={kind} needs an Avro record as schemaDefinition") from None
         name = written.get("name", "") if isinstance(written, Mapping) else ""
         return SchemaInfo(found, name, (definition or "").encode())

@@ -6,7 +6,6 @@ Reads only: it never fences, recovers or writes, so that whoever owns the topic 
 Carries.
 """
 
-import json
 from collections import OrderedDict
 from typing import Final
 
@@ -22,6 +21,7 @@ from magnetar.ledger.tcp_channel import TcpChannels
 from magnetar.managed_ledger.catalog import Catalog
 from magnetar.managed_ledger.ledger_record import LedgerRecord
 from magnetar.metadata.format_level import FormatLevel
+from magnetar.metadata.json_record import decode_json
 from magnetar.metadata.open import open_store
 from magnetar.metadata.store import MetadataStore
 from magnetar.names import TopicName
@@ -68,7 +68,7 @@ class Storage:
     async def partitions(self, topic: TopicName) -> int:
         """How many a topic has on record; 0 where it is not partitioned."""
         record = await self._store.get(topic.partitioned_metadata_path)
-        return 0 if record is None else int(json.loads(record.value).get("partitions", 0))
+        return 0 if record is None else int(decode_json(record.value).get("partitions", 0))
 
     async def closed_ledgers(self, topic: TopicName) -> list[ClosedLedger]:
         """The topic's ledgers from the oldest to the first that is still written, or that was moved to a tier."""

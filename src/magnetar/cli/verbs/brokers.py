@@ -193,7 +193,7 @@ _FILE: Final = flag("--filename -f", Kind.TEXT, "A JSON file with type, schema a
 def _schema_file(given: Given) -> dict[str, Any]:
     try:
         loaded = json.loads(Path(given["filename"]).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise WrongUse(f"{given['filename']} cannot be read: {error}") from None
     if not isinstance(loaded, dict) or "type" not in loaded:
         raise WrongUse(f"{given['filename']} should hold type, schema and properties")

@@ -55,7 +55,7 @@ def _record(given: Given) -> dict[str, Any]:
 
         try:
             loaded = yaml.safe_load(Path(given["cluster_config_file"]).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise WrongUse(f"{given['cluster_config_file']} cannot be read: {error}") from None
         if not isinstance(loaded, dict):
             raise WrongUse(f"{given['cluster_config_file']} should hold the members of a cluster's record")

@@ -73,7 +73,7 @@ class ArchiveRecord:
                 files,
                 written["columns"],
             )
-        except (ValueError, KeyError, TypeError, BadSetting) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BadSetting) as error:
             raise DamagedRecord(f"{name}: this is no record of an archive's log: {error}") from None
 
 

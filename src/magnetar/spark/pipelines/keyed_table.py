@@ -100,7 +100,7 @@ async def _current(disk: RealDisk) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = json.loads(await disk.read_file(CURRENT, bytes_max=_FILE_BYTES_MAX))
         version, made = str(found["version"]), found.get("files")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedRecord(f"{CURRENT} does not say which version of the table is current: {error!r}") from None
     names = await disk.list(version) if await disk.exists(version) else []
     present = len([name for name in names if name.endswith(".parquet")])

@@ -75,7 +75,7 @@ def _offsets(value: object) -> dict[str, Offset]:
     try:
         written = json.loads(value) if isinstance(value, str) else value
         return offsets_from_json(written) if isinstance(written, dict) else {}
-    except (ValueError, BadSetting):
+    except (ValueError, RecursionError, BadSetting):
         return {}
 
 

@@ -67,7 +67,7 @@ def _decode_lines(body: str) -> Cookie:
 def _decode_text(body: str) -> Cookie:
     try:
         text = text_format.Parse(body, CookieFormat(), allow_unknown_field=True)
-    except text_format.ParseError as error:
+    except (text_format.ParseError, RecursionError) as error:
         raise DamagedRecord(f"A cookie cannot be parsed as text: {error}") from error
     if lacking := missing(text):
         raise DamagedRecord(f"A cookie lacks {lacking}.")
