@@ -1,76 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """The load of a soak: producers and consumers of every subscription type, official and our own, each in a thread.
 
-Everything that was sent, acknowledged or received is written down here and nowhere else; `soak_checks.py` judges it.
+Consumers of types that several may share leave and come back when told. Everything that was sent, acknowledged or
+received is written down in the history.
 """
 
 import os
+import sys
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pulsar
 
+from magnetar import BatchingType as OwnBatching
 from magnetar import ConsumerType as OwnType
 from magnetar import InitialPosition as OwnPosition
 from magnetar.blocking import Client as OwnClient
-from magnetar.errors import MagnetarError
+from magnetar.errors import MagnetarError, TimedOut
+from magnetar.ids import MessageId
+from tests.faults.soak_history import ONCE_TOPIC, TOPIC, History, Kind, Sender, Subscription, key_of
 
-TOPIC = "persistent://public/default/soak"
 # It says a line for each connection that is refused, which is what a soak is about.
 _QUIET = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
-_KEYS = 16
 _RECEIVE_MS = 500
 _IN_FLIGHT_MAX = 200
-
-
-class Taken(NamedTuple):
-    name: str
-    key: str
-    consumer: str
-
-
-class History:
-    """Who sent what in which order, what was acknowledged, and what each subscription's consumers took, in order."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.sent: dict[str, list[str]] = defaultdict(list)
-        self.acknowledged: dict[str, None] = {}
-        self.taken: dict[str, list[Taken]] = defaultdict(list)
-        self.errors: dict[str, int] = defaultdict(int)
-        self._last_receipt_s = time.monotonic()
-        self._longest_pause_s = 0.0
-
-    def acknowledge(self, name: str) -> None:
-        now_s = time.monotonic()
-        with self.lock:
-            self.acknowledged[name] = None
-            self._longest_pause_s = max(self._longest_pause_s, now_s - self._last_receipt_s)
-            self._last_receipt_s = now_s
-
-    def take_pause_s(self) -> float:
-        """The longest time without any receipt since this was last asked; one that has not ended yet counts."""
-        with self.lock:
-            longest = max(self._longest_pause_s, time.monotonic() - self._last_receipt_s)
-            self._longest_pause_s = 0.0
-            return longest
-
-    def counts(self) -> tuple[int, int, int]:
-        with self.lock:
-            sent = sum(map(len, self.sent.values()))
-            return sent, len(self.acknowledged), sum(map(len, self.taken.values()))
+_REFUSED_EVERY = 50
+_AGAIN_S = 0.1
+_RETURN_LIMIT_S = 180.0
+_ERRORS = (pulsar.PulsarException, MagnetarError)
+_NOTHING_CAME = (pulsar.Timeout, TimedOut)
 
 
 class Worker(ABC):
     """One thread that runs a loop until it is told to stop."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, history: History) -> None:
         self.name = name
         self.stopping = threading.Event()
+        self._history = history
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
         self.failure: BaseException | None = None
 
@@ -96,25 +65,23 @@ class Worker(ABC):
 class OfficialProducer(Worker):
     """Sends for ever; what fails is sent by the client again, because it never times out."""
 
-    def __init__(self, name: str, client: pulsar.Client, history: History, pause_s: float) -> None:
-        super().__init__(name)
-        self._history = history
+    def __init__(self, name: str, client: pulsar.Client, history: History, sender: Sender, pause_s: float) -> None:
+        super().__init__(name, history)
+        history.senders[name] = sender
         self._pause_s = pause_s
         self._producer = client.create_producer(
-            TOPIC,
+            sender.topic,
             producer_name=name,
             send_timeout_millis=0,
             block_if_queue_full=True,
             max_pending_messages=_IN_FLIGHT_MAX,
-            batching_enabled=name.endswith("batched"),
+            batching_enabled=sender.is_batched,
             batching_type=pulsar.BatchingType.KeyBased,
         )
 
     def run(self) -> None:
-        sent = self._history.sent[self.name]
         while not self.stopping.wait(self._pause_s):
-            name = f"{self.name}:{len(sent)}"
-            sent.append(name)
+            name = self._history.next_name(self.name)
             self._producer.send_async(name.encode(), self._told(name), partition_key=key_of(name))
         self._producer.flush()
 
@@ -123,96 +90,185 @@ class OfficialProducer(Worker):
             if result == pulsar.Result.Ok:
                 self._history.acknowledge(name)
             else:
-                with self._history.lock:
-                    self._history.errors[f"{self.name}: {result}"] += 1
+                self._history.fail(name, str(result))
 
         return on_receipt
 
 
 class OwnProducer(Worker):
-    """Our own client, one message at a time, each tried until it is acknowledged."""
+    """Our own client: one message at a time, or many in flight and in batches; each tried until it is acknowledged."""
 
-    def __init__(self, name: str, client: OwnClient, history: History, pause_s: float) -> None:
-        super().__init__(name)
-        self._history = history
+    def __init__(self, name: str, client: OwnClient, history: History, sender: Sender, pause_s: float) -> None:
+        super().__init__(name, history)
+        history.senders[name] = sender
         self._pause_s = pause_s
-        self._producer = client.create_producer(TOPIC, producer_name=name, send_timeout_millis=0)
+        self._waits = not sender.is_batched
+        self._producer = client.create_producer(
+            sender.topic,
+            producer_name=name,
+            send_timeout_millis=0,
+            block_if_queue_full=True,
+            max_pending_messages=_IN_FLIGHT_MAX,
+            batching_enabled=sender.is_batched,
+            batching_type=OwnBatching.KeyBased,
+        )
 
     def run(self) -> None:
-        sent = self._history.sent[self.name]
         while not self.stopping.wait(self._pause_s):
-            name = f"{self.name}:{len(sent)}"
-            sent.append(name)
-            self._producer.send(name.encode(), partition_key=key_of(name))
-            self._history.acknowledge(name)
+            name = self._history.next_name(self.name)
+            if self._waits:
+                self._producer.send(name.encode(), partition_key=key_of(name))
+                self._history.acknowledge(name)
+            else:
+                self._producer.send_async(name.encode(), self._told(name), partition_key=key_of(name))
+        self._producer.flush()
+
+    def _told(self, name: str) -> Callable[[MagnetarError | None, MessageId | None], None]:
+        def on_receipt(error: MagnetarError | None, message_id: MessageId | None) -> None:
+            if error is None:
+                self._history.acknowledge(name)
+            else:
+                self._history.fail(name, f"{type(error).__name__}: {error}")
+
+        return on_receipt
 
 
 class Consumer(Worker):
     """Receives and acknowledges; where order is not promised, one in fifty is refused first and comes again."""
 
-    def __init__(
-        self, name: str, subscription: str, history: History, consumer: Any, errors: tuple[type[Exception], ...]
-    ) -> None:
-        super().__init__(name)
-        self._subscription = subscription
-        self._history = history
-        self._consumer = consumer
-        self._errors = errors
+    def __init__(self, name: str, subscription: str, history: History, opened: Callable[[], Any]) -> None:
+        super().__init__(name, history)
+        self.subscription = subscription
+        self.kind = history.subscriptions[subscription].kind
+        history.subscriptions[subscription].consumers.append(name)
+        self._opened = opened
+        self._consumer = opened()
+        self._leaving = threading.Event()
+        self._is_away = threading.Event()
+        self._may_return = threading.Event()
+        self._is_back = threading.Event()
+
+    def leave(self, until: Callable[[], object]) -> None:
+        """Close, wait for `until`, subscribe again."""
+        for each in (self._is_away, self._may_return, self._is_back):
+            each.clear()
+        self._leaving.set()
+        try:
+            assert self._is_away.wait(_RETURN_LIMIT_S), f"{self.name} does not leave"
+            until()
+        finally:
+            self._may_return.set()
+        assert self._is_back.wait(_RETURN_LIMIT_S), f"{self.name} does not come back"
 
     def run(self) -> None:
-        taken = self._history.taken[self._subscription]
         count = 0
         while not self.stopping.is_set():
             try:
+                if self._leaving.is_set():
+                    self._leave_and_return()
                 message = self._consumer.receive(_RECEIVE_MS)
                 count += 1
-                if count % 50 == 0 and self._subscription == "shared":
+                name = sys.intern(message.data().decode())
+                if count % _REFUSED_EVERY == 0 and self.kind is Kind.SHARED:
+                    self._history.refuse(self.subscription, name)
                     self._consumer.negative_acknowledge(message)
                     continue
-                name = message.data().decode()
-                with self._history.lock:
-                    taken.append(Taken(name, key_of(name), self.name))
+                self._history.take(self.subscription, name, self.name)
                 self._consumer.acknowledge(message)
-            except self._errors:
+            except _NOTHING_CAME:
                 continue
+            except _ERRORS as error:
+                self._history.stumble(self.name, error)
+                self.stopping.wait(_AGAIN_S)
 
-
-def key_of(name: str) -> str:
-    producer, _, number = name.rpartition(":")
-    return f"{producer}/{int(number) % _KEYS}"
+    def _leave_and_return(self) -> None:
+        self._leaving.clear()
+        try:
+            self._consumer.close()
+        except _ERRORS as error:
+            self._history.stumble(self.name, error)
+        self._is_away.set()
+        self._may_return.wait()
+        while not self.stopping.is_set():
+            try:
+                self._consumer = self._opened()
+                break
+            except _ERRORS as error:
+                self._history.stumble(self.name, error)
+                self.stopping.wait(_AGAIN_S)
+        self._is_back.set()
 
 
 def official_client(url: str) -> pulsar.Client:
     return pulsar.Client(url, operation_timeout_seconds=120, logger=_QUIET)
 
 
+def producers(official: pulsar.Client, own: OwnClient, history: History) -> list[Worker]:
+    """One message at a time and many in batches, from both clients; and both where the broker deduplicates."""
+
+    def once() -> Sender:
+        return Sender(ONCE_TOPIC, is_deduplicated=True, is_batched=True)
+
+    return [
+        OfficialProducer("official", official, history, Sender(), 0.006),
+        OfficialProducer("official-batched", official, history, Sender(is_batched=True), 0.004),
+        OwnProducer("own", own, history, Sender(), 0.006),
+        OwnProducer("own-batched", own, history, Sender(is_batched=True), 0.004),
+        OfficialProducer("official-once", official, history, once(), 0.01),
+        OwnProducer("own-once", own, history, once(), 0.01),
+    ]
+
+
 def consumers(official: pulsar.Client, own: OwnClient, history: History) -> list[Consumer]:
-    """Every subscription type, with as many consumers as it may have, of both clients."""
-    kinds = {
-        "exclusive": (pulsar.ConsumerType.Exclusive, OwnType.Exclusive, 1, 0),
-        "failover": (pulsar.ConsumerType.Failover, OwnType.Failover, 1, 1),
-        "shared": (pulsar.ConsumerType.Shared, OwnType.Shared, 2, 1),
-        "key-shared": (pulsar.ConsumerType.KeyShared, OwnType.KeyShared, 1, 1),
-        "own-exclusive": (pulsar.ConsumerType.Exclusive, OwnType.Exclusive, 0, 1),
+    """Every subscription type, with several consumers where it may have them, of both clients."""
+    subscriptions = {
+        "exclusive": (Kind.EXCLUSIVE, 1, 0),
+        "own-exclusive": (Kind.EXCLUSIVE, 0, 1),
+        "failover": (Kind.FAILOVER, 1, 1),
+        "shared": (Kind.SHARED, 2, 1),
+        "key-shared": (Kind.KEY_SHARED, 2, 1),
     }
     made: list[Consumer] = []
-    for name, (official_type, own_type, official_count, own_count) in kinds.items():
+    for subscription, (kind, official_count, own_count) in subscriptions.items():
+        history.subscriptions[subscription] = Subscription(kind)
         for number in range(official_count):
-            consumer = official.subscribe(
-                TOPIC,
-                name,
-                consumer_type=official_type,
-                initial_position=pulsar.InitialPosition.Earliest,
-                negative_ack_redelivery_delay_ms=500,
-            )
-            made.append(Consumer(f"{name}-official-{number}", name, history, consumer, (pulsar.PulsarException,)))
+            name = f"{subscription}-official-{number}"
+            made.append(Consumer(name, subscription, history, _official(official, subscription, kind, name)))
         for number in range(own_count):
-            own_consumer = own.subscribe(
-                TOPIC,
-                name,
-                consumer_type=own_type,
-                initial_position=OwnPosition.Earliest,
-                negative_ack_redelivery_delay_ms=500,
-            )
-            made.append(Consumer(f"{name}-own-{number}", name, history, own_consumer, (MagnetarError,)))
+            name = f"{subscription}-own-{number}"
+            made.append(Consumer(name, subscription, history, _own(own, subscription, kind, name)))
     return made
+
+
+def _official(client: pulsar.Client, subscription: str, kind: Kind, name: str) -> Callable[[], Any]:
+    types = {
+        Kind.EXCLUSIVE: pulsar.ConsumerType.Exclusive,
+        Kind.FAILOVER: pulsar.ConsumerType.Failover,
+        Kind.SHARED: pulsar.ConsumerType.Shared,
+        Kind.KEY_SHARED: pulsar.ConsumerType.KeyShared,
+    }
+    return lambda: client.subscribe(
+        TOPIC,
+        subscription,
+        consumer_type=types[kind],
+        consumer_name=name,
+        initial_position=pulsar.InitialPosition.Earliest,
+        negative_ack_redelivery_delay_ms=500,
+    )
+
+
+def _own(client: OwnClient, subscription: str, kind: Kind, name: str) -> Callable[[], Any]:
+    types = {
+        Kind.EXCLUSIVE: OwnType.Exclusive,
+        Kind.FAILOVER: OwnType.Failover,
+        Kind.SHARED: OwnType.Shared,
+        Kind.KEY_SHARED: OwnType.KeyShared,
+    }
+    return lambda: client.subscribe(
+        TOPIC,
+        subscription,
+        consumer_type=types[kind],
+        consumer_name=name,
+        initial_position=OwnPosition.Earliest,
+        negative_ack_redelivery_delay_ms=500,
+    )
