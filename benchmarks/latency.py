@@ -1,84 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency at fixed rates, from the moment that each message was due: whoever stalls shows it in every message since.
 
-Publish latency ends with the receipt, end-to-end latency with the message in a consumer on another connection.
+`python -m benchmarks.perf latency` measures one rate from the command line.
 """
 
 import multiprocessing
-import selectors
-import time
-from dataclasses import dataclass, field
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 
-import pulsar
-
-from benchmarks import topics
+from benchmarks import clients, topics
 from benchmarks.figures import Figure, Scale, latency_figures, percentile
-from benchmarks.raw_connection import RECEIPT, RawConnection
 from benchmarks.raw_consume import RawConsumer, consume
 from benchmarks.raw_frames import Shape
-from benchmarks.raw_publish import publish
+from benchmarks.raw_paced import DRAIN_LIMIT_S, Latencies, Paced, drive
+from benchmarks.raw_publish import connected, publish
 from benchmarks.servers import Server
-from magnetar.wire.proto import pulsar_api_pb2 as pb
 
-DRAIN_LIMIT_S = 60.0
 FORK = multiprocessing.get_context("fork")
-
-
-@dataclass
-class Latencies:
-    publish_ms: list[float] = field(default_factory=list)
-    end_to_end_ms: list[float] = field(default_factory=list)
-
-
-class Paced:
-    """One connection that sends on a schedule, round robin over its topics, whatever has been answered."""
-
-    def __init__(self, service_url: str, names: list[str], *, rate: float, count: int, size: int) -> None:
-        self.connection = RawConnection(service_url)
-        for producer_id, name in enumerate(names):
-            self.connection.produce_on(name, producer_id)
-        self.shape = Shape(size)
-        self._topics = len(names)
-        self._frames = [self.shape.send(index % len(names), index, index // len(names)) for index in range(count)]
-        self._interval_s = 1 / rate
-        self._started_s = 0.0
-        self.sent = 0
-        self.answered = 0
-        self.latencies = Latencies()
-
-    def begin(self) -> None:
-        self._started_s = time.perf_counter()
-
-    def due_s(self, index: int) -> float:
-        return self._started_s + index * self._interval_s
-
-    def send_due(self) -> float:
-        """Send what is due by now; seconds until the next one is."""
-        now = time.perf_counter()
-        upto = min(len(self._frames), int((now - self._started_s) / self._interval_s) + 1)
-        if upto > self.sent:
-            self.connection.write(b"".join(self._frames[self.sent : upto]))
-            self.sent = upto
-        return max(0.0, self.due_s(upto) - now) if upto < len(self._frames) else 0.05
-
-    def receive(self) -> None:
-        now = time.perf_counter()
-        for kind, data, start, until in self.connection.frames():
-            if kind == RECEIPT:
-                receipt = pb.BaseCommand.FromString(data[start + 8 : until]).send_receipt
-                index = receipt.sequence_id * self._topics + receipt.producer_id
-                self.latencies.publish_ms.append((now - self.due_s(index)) * 1000)
-                self.answered += 1
-
-    def on_entry(self, message: memoryview) -> None:
-        due_s = self.due_s(self.shape.index_of(message))
-        self.latencies.end_to_end_ms.append((time.perf_counter() - due_s) * 1000)
-
-    @property
-    def count(self) -> int:
-        return len(self._frames)
 
 
 def at_rate(
@@ -92,31 +30,12 @@ def at_rate(
 ) -> Latencies:
     """Publish at a rate for so long; with a consumer on the first topic, whose messages are timed too."""
     chosen = names or [topics.fresh("latency")]
-    paced = Paced(server.service_url, chosen, rate=rate, count=int(rate * seconds), size=size)
-    consumer = None
+    (connection,) = connected(server.service_url, [chosen])
+    paced = Paced(connection, len(chosen), Shape(size), rate=rate, count=int(rate * seconds))
+    consumers = []
     if consumed:
-        consumer = RawConsumer(server.service_url, chosen[0], "timed", earliest=False, on_entry=paced.on_entry)
-    # Not epoll, whose pauses are whole milliseconds here: half of a message's latency was the generator's oversleeping.
-    with selectors.SelectSelector() as selector:
-        for each in (paced, consumer):
-            if each is not None:
-                each.connection.socket.setblocking(False)
-                selector.register(each.connection.socket, selectors.EVENT_READ, each)
-        paced.begin()
-        if consumer is not None:
-            consumer.start()
-        until = time.perf_counter() + seconds + DRAIN_LIMIT_S
-        while paced.answered < paced.count or (consumer is not None and consumer.entries < paced.count):
-            if time.perf_counter() > until:
-                raise TimeoutError(f"{paced.answered} of {paced.count} messages were answered at {rate}/s")
-            wait_s = paced.send_due()
-            if not paced.connection.flush():
-                wait_s = 0.001
-            for key, _ in selector.select(wait_s):
-                key.data.receive()
-    for each in (paced, consumer):
-        if each is not None:
-            each.connection.close()
+        consumers.append(RawConsumer(server.service_url, chosen[0], "timed", earliest=False, on_entry=paced.on_entry))
+    drive([paced], consumers, seconds + DRAIN_LIMIT_S)
     return paced.latencies
 
 
@@ -141,22 +60,26 @@ def end_to_end(server: Server, scale: Scale) -> list[Figure]:
     return latency_figures("end to end at 2,000/s", latencies, aims=("0.5× → 0.2×", "", "", ""), settings=settings)
 
 
+def sizes(server: Server, scale: Scale) -> list[Figure]:
+    """Small and large messages beside the 1 KiB of the other rates."""
+    found = []
+    for size, rate in ((100, 2_000), (65536, 500)):
+        seconds = scale.of(2, 5, 20)
+        latencies = at_rate(server, rate=rate, seconds=seconds, size=size)
+        words = Shape(size).words.removeprefix("unbatched ")
+        settings = f"{words}, one producer, {seconds} s, counted from when each was due"
+        found += latency_figures(f"publish latency of {words} at {rate:,}/s", latencies.publish_ms, settings=settings)
+    return found
+
+
 def one_at_a_time(server: Server, scale: Scale) -> list[Figure]:
-    """The official client's blocking send."""
-    client = pulsar.Client(server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    try:
-        producer = client.create_producer(topics.fresh("one"), batching_enabled=False)
-        payload = bytes(1024)
-        taken = []
-        for number in range(scale.of(300, 2_000, 10_000) + 50):
-            began = time.perf_counter()
-            producer.send(payload)
-            if number >= 50:
-                taken.append((time.perf_counter() - began) * 1000)
-    finally:
-        client.close()
+    """A client that waits for each receipt: the official one's blocking send, and ours."""
+    messages = scale.of(300, 2_000, 10_000)
+    taken = clients.official_one_at_a_time(server.service_url, topics.fresh("one"), messages)
     aims = ("0.5× → 0.3×", "", "", "")
-    return latency_figures("one send at a time, official client", taken, aims=aims, settings="1 KiB, unbatched")
+    found = latency_figures("one send at a time, official client", taken, aims=aims, settings="1 KiB, unbatched")
+    taken = clients.run(clients.own_one_at_a_time(server.service_url, topics.fresh("one"), messages))
+    return found + latency_figures("one send at a time, our client", taken, settings="1 KiB, unbatched")
 
 
 def beside_a_reader(server: Server, scale: Scale) -> list[Figure]:

@@ -4,13 +4,10 @@
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from statistics import median
 
-import pulsar
-
-from benchmarks import topics
+from benchmarks import clients, topics
 from benchmarks.figures import Figure, Scale
 from benchmarks.peers import ApachePulsar
 from benchmarks.raw_consume import RawConsumer, consume
@@ -18,7 +15,6 @@ from benchmarks.raw_frames import Shape
 from benchmarks.raw_publish import publish
 from benchmarks.servers import Peer, Server, cpu_s, until_settled
 
-IN_FLIGHT = 1_000
 MANY = 50
 # Of the official generator.
 OUTSTANDING = 10_000
@@ -99,42 +95,29 @@ def many_topics(server: Server, scale: Scale) -> list[Figure]:
     found = []
     for count in (1, 100, scale.of(500, 2_000, 10_000)):
         names = [topics.fresh(f"many-{count}") for _ in range(count)]
-        for shape, share in ((Shape(1024), 1), (Shape(100), 1), (Shape(65536), 30)):
-            messages = scale.of(8_000, 60_000, 300_000) // share
-            window = 500 if shape.size < 65536 else 32
-            outcome = publish(server.service_url, shape, count=messages, connections=4, window=window, topics=names)
-            settings = f"4 connections, {window} in flight each, round robin"
+        shapes = [(Shape(1024), 1, 500), (Shape(100), 1, 500), (Shape(65536), 30, 32), (Shape(1024, 100), 30, 5_000)]
+        for shape, share, window in shapes:
+            entries = scale.of(8_000, 60_000, 300_000) // share
+            outcome = publish(server.service_url, shape, count=entries, connections=4, window=window, topics=names)
+            settings = f"4 connections, {window:,} messages in flight each, {shape.batch} in a batch, round robin"
             what = f"publish {shape.words} over {count:,} topics"
             found.append(Figure(what, outcome.rate, "msg/s", settings=settings))
     return found
 
 
-def official_client(server: Server, scale: Scale) -> list[Figure]:
-    """The official Python client: what an application gets, the client's own work included."""
-    client = pulsar.Client(server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+def python_clients(server: Server, scale: Scale) -> list[Figure]:
+    """The official Python client and ours: what an application gets, the client's own work included."""
     found = []
-    try:
-        for batched in (False, True):
-            producer = client.create_producer(
-                topics.fresh("official"),
-                batching_enabled=batched,
-                block_if_queue_full=True,
-                max_pending_messages=IN_FLIGHT,
-            )
-            messages = scale.of(5_000, 30_000, 200_000)
-            payload = bytes(1024)
-            producer.send(payload)
-            began = time.perf_counter()
-            for _ in range(messages):
-                producer.send_async(payload, None)
-            producer.flush()
-            rate = messages / (time.perf_counter() - began)
-            kind = "batched" if batched else "unbatched"
-            found.append(
-                Figure(f"publish {kind} 1 KiB, official Python client", rate, "msg/s", settings="1,000 in flight")
-            )
-    finally:
-        client.close()
+    messages = scale.of(5_000, 30_000, 200_000)
+    settings = f"{clients.IN_FLIGHT:,} in flight"
+    for batched in (False, True):
+        kind = "batched" if batched else "unbatched"
+        topic = topics.fresh("official")
+        rate = clients.official_publish(server.service_url, topic, messages, batched=batched)
+        found.append(Figure(f"publish {kind} 1 KiB, official Python client", rate, "msg/s", settings=settings))
+        topic = topics.fresh("own")
+        rate = clients.run(clients.own_publish(server.service_url, topic, messages, batched=batched))
+        found.append(Figure(f"publish {kind} 1 KiB, our Python client", rate, "msg/s", settings=settings))
     return found
 
 
@@ -171,3 +154,6 @@ def _pulsar_perf(server: Server, scale: Scale) -> list[Figure]:
             settings = f"median of {len(rates)} times 10 s after the first, {OUTSTANDING:,} messages outstanding"
             found.append(Figure(f"publish {what}, pulsar-perf", median(rates), "msg/s", "more", aim, settings))
     return found
+
+
+official_client = python_clients

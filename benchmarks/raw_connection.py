@@ -148,12 +148,16 @@ def run_until(
     done: Callable[[], bool],
     watched: Watched,
     limit_s: float = 600.0,
+    on_turn: Callable[[], float] | None = None,
 ) -> None:
     """Serve connections until it is done: each has a call for when it can be read, and one for when there is room to
-    write, which says whether it wants to be called again.
+    write, which says whether it wants to be called again. What keeps a schedule does its part `on_turn`, and says how
+    many seconds may pass until its next one.
     """
     until = time.monotonic() + limit_s
-    with selectors.DefaultSelector() as selector:
+    # Not epoll, whose pauses are whole milliseconds here: half of a message's latency was the generator's oversleeping.
+    kind = selectors.DefaultSelector if on_turn is None else selectors.SelectSelector
+    with kind() as selector:
         masks: dict[RawConnection, int] = {}
         for connection, (_, write) in watched.items():
             connection.socket.setblocking(False)
@@ -162,7 +166,7 @@ def run_until(
         while not done():
             if time.monotonic() > until:
                 raise TimeoutError(f"a load did not end in {limit_s:.0f} s")
-            for key, events in selector.select(1.0):
+            for key, events in selector.select(1.0 if on_turn is None else on_turn()):
                 connection = key.data
                 read, write = watched[connection]
                 if events & selectors.EVENT_READ:

@@ -2,7 +2,8 @@
 """How fast a broker hands messages out, measured with a consumer that reads frames and no messages.
 
 It gives permits back at half of its queue and acknowledges a thousand entries at a time, as clients do that group their
-acks; the ids in an ack are the very bytes that came with the messages.
+acks; the ids in an ack are the very bytes that came with the messages. `python -m benchmarks.perf consume` is its
+command line.
 """
 
 import time
@@ -11,7 +12,7 @@ from typing import Final
 
 from benchmarks.raw_connection import MESSAGE, RawConnection, Watched, run_until
 from benchmarks.raw_publish import Publisher
-from magnetar.wire import frame
+from magnetar.wire import frame, message
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from magnetar.wire.varint import encode as varint
 
@@ -29,7 +30,9 @@ _CUMULATIVE: Final = b"\x10\x01"
 
 
 class RawConsumer:
-    """One consumer on a connection of its own. `batch` is how many messages each entry has, for permits."""
+    """One consumer on a connection of its own. `batch` is how many messages each entry has, for permits; 0: as many as
+    its metadata says, which costs something for each.
+    """
 
     def __init__(
         self,
@@ -52,19 +55,17 @@ class RawConsumer:
         self._on_entry = on_entry
         self._permits_owed = 0
         self._ids: list[bytes] = []
+        self._unacked = 0
         self.entries = 0
+        self.messages = 0
         self.connection.subscribe(topic, subscription, 0, kind=TYPES[kind], earliest=earliest)
-
-    @property
-    def messages(self) -> int:
-        return self.entries * self._batch
 
     def start(self) -> None:
         self.connection.flow(0, self._queue)
 
     def receive(self) -> None:
         ids = self._ids
-        came = 0
+        came = messages = 0
         for kind, data, start, until in self.connection.frames():
             if kind != MESSAGE:
                 continue
@@ -72,25 +73,38 @@ class RawConsumer:
             # 4 total, 4 command, 08 type, 4a size, 08 consumer id, 12 size, id: short numbers all of them.
             at = start + 15
             ids.append(data[at : at + 1 + data[at]])
+            if not self._batch:
+                messages += messages_in(memoryview(data)[start:until])
             if self._on_entry is not None:
                 self._on_entry(memoryview(data)[start:until])
         self.entries += came
-        self._permits_owed += came * self._batch
+        messages += came * self._batch
+        self.messages += messages
+        self._unacked += messages
+        self._permits_owed += messages
         if self._permits_owed * 2 >= self._queue:
             self.connection.flow(0, self._permits_owed)
             self._permits_owed = 0
-        if len(ids) >= ACKS_AT_ONCE or len(ids) * self._batch >= UNACKED_MAX:
+        if len(ids) >= ACKS_AT_ONCE or self._unacked >= UNACKED_MAX:
             self.acknowledge()
 
     def acknowledge(self) -> None:
         """Everything that has come and was not acknowledged yet."""
         ids, self._ids = self._ids, []
+        self._unacked = 0
         if ids and self._acks:
             named = ids[-1:] if self._cumulative else ids
             body = (
                 b"\x08\x00" + (_CUMULATIVE if self._cumulative else _INDIVIDUAL) + b"".join(b"\x1a" + i for i in named)
             )
             self.connection.write(frame.join(b"\x08\x0a\x52" + varint(len(body)) + body))
+
+
+def messages_in(entry: memoryview) -> int:
+    """How many messages an entry has, from the frame of a MESSAGE."""
+    ((_, body),) = frame.FrameCutter().feed(bytes(entry))
+    metadata, _ = message.split(body)
+    return metadata.num_messages_in_batch or 1
 
 
 def consume(consumers: list[RawConsumer], messages: int, beside: list[Publisher] | None = None) -> float:

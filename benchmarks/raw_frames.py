@@ -48,6 +48,29 @@ class Shape:
         return frame.join(hot.encode_send(producer_id, sequence_id, self.batch), self.entry(index, sequence_id))
 
     def index_of(self, message: memoryview) -> int:
-        """The index that an unbatched entry carries, from the frame of a MESSAGE."""
+        """The index that an entry carries, from the frame of a MESSAGE: each message of a batch has its entry's."""
         (index,) = _INDEX.unpack(message[len(message) - self.size : len(message) - self.size + 8])
         return int(index)
+
+
+class Tally:
+    """Which of so many unbatched entries came, by their indexes, and how many frames that are no such entries."""
+
+    def __init__(self, shape: Shape, count: int) -> None:
+        self._shape = shape
+        self._times = bytearray(count)
+        self.others = 0
+
+    def on_entry(self, message: memoryview) -> None:
+        if len(message) < self._shape.size:
+            self.others += 1
+        else:
+            self._times[self._shape.index_of(message)] += 1
+
+    @property
+    def missing(self) -> int:
+        return self._times.count(0)
+
+    @property
+    def repeated(self) -> int:
+        return len(self._times) - self.missing - self._times.count(1)

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many messages a broker stores and acknowledges, measured with frames that were built beforehand.
 
-    python -m benchmarks.raw_publish --service-url pulsar://127.0.0.1:6650 --sizes 1024 100 --batch 1 --topics 1
-
 The load costs almost nothing per message, so that the server is what is measured. Every connection keeps a window of
-entries in flight and counts receipts. Works against any Pulsar broker; prints one line per size.
+entries in flight and counts receipts. Works against any Pulsar broker; `python -m benchmarks.perf produce` is its
+command line.
 """
 
-import argparse
 import time
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass
 
-from benchmarks.figures import percentile
 from benchmarks.raw_connection import RECEIPT, RawConnection, run_until
 from benchmarks.raw_frames import Shape
 
@@ -31,9 +29,9 @@ class Outcome:
 
 
 class Publisher:
-    """One connection with a producer on each of its topics, and all its frames built.
+    """One connection with a producer on each of its topics, and its frames built; their indexes begin with `first`.
 
-    Of a load that would not fit into memory `laps` times the same frames go, count of them in all.
+    Of a load that would not fit into memory only so many frames are `built`, and go again and again.
     """
 
     def __init__(
@@ -43,23 +41,24 @@ class Publisher:
         count: int,
         shape: Shape,
         window: int,
-        laps: int = 1,
+        built: int = 0,
         connection: RawConnection | None = None,
+        first: int = 0,
     ) -> None:
         """A connection that is given has its producers already."""
         self.connection = connected(service_url, [topics])[0] if connection is None else connection
-        self.count = count // laps * laps
+        self.count = count
         self.received = 0
         self._window = window
         frames = bytearray()
         self._ends: list[int] = []
-        for index in range(count // laps):
-            frames += shape.send(index % len(topics), index, index // len(topics))
+        for index in range(min(count, built or count)):
+            frames += shape.send(index % len(topics), first + index, index // len(topics))
             self._ends.append(len(frames))
-        self._ends += [lap * len(frames) + end for lap in range(1, laps) for end in self._ends]
         self._frames = memoryview(frames)
         self._sent_bytes = 0
-        self._sent_times: list[float] = []
+        # How many had gone when, of those without a receipt.
+        self._sent: deque[tuple[int, float]] = deque()
         self.latencies_ms: list[float] = []
 
     @property
@@ -69,7 +68,8 @@ class Publisher:
     def send(self) -> bool:
         """As much as the window and the socket take; whether there is more that the window allows."""
         target = min(self.count, self.received + self._window)
-        until = self._ends[target - 1]
+        laps, last = divmod(target - 1, len(self._ends))
+        until = laps * len(self._frames) + self._ends[last]
         if self._sent_bytes >= until:
             return False
         lap, start = divmod(self._sent_bytes, len(self._frames))
@@ -77,8 +77,8 @@ class Publisher:
             self._sent_bytes += self.connection.socket.send(self._frames[start : until - lap * len(self._frames)])
         except BlockingIOError:
             return True
-        gone = bisect_right(self._ends, self._sent_bytes)
-        self._sent_times += [time.perf_counter()] * (gone - len(self._sent_times))
+        lap, rest = divmod(self._sent_bytes, len(self._frames))
+        self._sent.append((lap * len(self._ends) + bisect_right(self._ends, rest), time.perf_counter()))
         return self._sent_bytes < until
 
     def receive(self) -> None:
@@ -86,7 +86,9 @@ class Publisher:
         for kind, _, _, _ in self.connection.frames():
             if kind == RECEIPT:
                 if self.received % LATENCY_SAMPLE == 0:
-                    self.latencies_ms.append((now - self._sent_times[self.received]) * 1000)
+                    while self._sent[0][0] <= self.received:
+                        self._sent.popleft()
+                    self.latencies_ms.append((now - self._sent[0][1]) * 1000)
                 self.received += 1
 
 
@@ -112,16 +114,19 @@ def publish(
     topics: list[str],
     laps: int = 1,
 ) -> Outcome:
-    """Publish count entries over all connections; time runs from the first byte to the last receipt.
+    """Publish count entries over all connections; time runs from the first byte to the last receipt. Each has an index
+    of its own, unless the same frames go in several laps.
 
     With fewer topics than connections each connection has a producer on all of them, otherwise a share of them. With
     several topics on a connection latencies are only those of the window as a whole.
     """
     shares = [topics[index::connections] or topics for index in range(connections)]
-    each = max(1, count // connections // laps * laps)
+    built = max(1, count // connections // laps)
+    each = built * laps
+    made = zip(shares, connected(service_url, shares), strict=True)
     publishers = [
-        Publisher(service_url, share, each, shape, max(1, window // shape.batch), laps, connection)
-        for share, connection in zip(shares, connected(service_url, shares), strict=True)
+        Publisher(service_url, share, each, shape, max(1, window // shape.batch), built, connection, number * built)
+        for number, (share, connection) in enumerate(made)
     ]
     started = time.perf_counter()
     run_until(
@@ -133,31 +138,3 @@ def publish(
         publisher.connection.close()
     latencies = [ms for publisher in publishers for ms in publisher.latencies_ms]
     return Outcome(each * connections * shape.batch, seconds, latencies)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--service-url", default="pulsar://127.0.0.1:6650")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 100])
-    parser.add_argument("--count", type=int, default=100_000, help="Entries in all.")
-    parser.add_argument("--connections", type=int, default=2)
-    parser.add_argument("--window", type=int, default=2_000, help="Messages in flight on a connection.")
-    parser.add_argument("--batch", type=int, default=1, help="Messages in an entry.")
-    parser.add_argument("--topics", type=int, default=1)
-    parser.add_argument("--topic", default="persistent://public/default/raw-publish")
-    arguments = parser.parse_args()
-    for size in arguments.sizes:
-        outcome = publish(
-            arguments.service_url,
-            Shape(size, arguments.batch),
-            count=arguments.count,
-            connections=arguments.connections,
-            window=arguments.window,
-            topics=[f"{arguments.topic}-{size}-{number}" for number in range(arguments.topics)],
-        )
-        middle, high = percentile(outcome.latencies_ms, 50), percentile(outcome.latencies_ms, 99)
-        print(f"{size:>6} B  {outcome.rate:>9,.0f} messages/s  p50 {middle:6.1f} ms  p99 {high:6.1f} ms")
-
-
-if __name__ == "__main__":
-    main()
