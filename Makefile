@@ -169,11 +169,14 @@ spark-faults: $(VENV)/.spark ## Drivers and executors killed or stopped at every
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
-bench: $(VENV)/.compiled ## Measure; results go to .results/bench. ARGS=--quick takes minutes, --full an hour.
-	@$(BIN)/python -m benchmarks $(ARGS)
+# The page names what failed: it is written all the same, except where nothing was measured (2).
+WRITE_PAGE := code=$$?; [ $$code -gt 1 ] || $(BIN)/python -m benchmarks.report --plots || code=1; exit $$code
 
-bench-peers: $(VENV)/.compiled ## Measure beside Apache Pulsar and Kafka, load by load in turn; Maven fetches them, Java 17 runs them.
-	@$(BIN)/python -m benchmarks --peers $(ARGS)
+bench: $(VENV)/.compiled $(VENV)/.bench ## Measure, then write docs/performance.md and its plots; ARGS=--quick takes minutes, --full an hour.
+	@$(BIN)/python -m benchmarks $(ARGS); $(WRITE_PAGE)
+
+bench-peers: $(VENV)/.compiled $(VENV)/.bench ## The same beside Apache Pulsar and Kafka, load by load in turn; Maven fetches them, Java 17 runs them.
+	@$(BIN)/python -m benchmarks --peers $(ARGS); $(WRITE_PAGE)
 
 bench-spark: $(VENV)/.spark $(VENV)/.compiled ## Measure Spark's reads and writes of topics; ARGS="--messages 200000" takes a minute.
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
@@ -181,7 +184,7 @@ bench-spark: $(VENV)/.spark $(VENV)/.compiled ## Measure Spark's reads and write
 bench-spark-peers: $(VENV)/.spark $(VENV)/.compiled ## The same beside Spark's own Kafka source; Maven fetches it and a broker.
 	@$(BIN)/python -m benchmarks.spark --peers $(ARGS)
 
-bench-page: $(VENV)/.bench ## Write docs/performance.md and its plots from the last measurements.
+bench-page: $(VENV)/.bench ## Write docs/performance.md and its plots from the last measurements, or from those in docs/performance.
 	@$(BIN)/python -m benchmarks.report --plots
 
 features: $(VENV)/.test ## Write docs/compatibility.md from the last results.

@@ -8,13 +8,18 @@ from typing import Final
 
 MORE: Final = "more"
 LESS: Final = "less"
+WORST: Final = ", max"
+"""How the name of a row ends that is about the worst of all."""
+CLOSED_LOOP: Final = "closed loop"
+"""Said of latencies whose generator sends nothing while it waits, so that a stall meets few messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """`aim` is the floor and the aim of the ratio to the peer, or of the number itself, in words.
 
-    `rounds` are the values of which `value` is the median, in the order that they were measured.
+    `rounds` are the values of which `value` is the median or the worst, in the order that they were measured. `unlike`
+    says in what a peer's value was measured otherwise than ours: such two have no ratio.
     """
 
     name: str
@@ -25,6 +30,7 @@ class Figure:
     settings: str = ""
     features: tuple[str, ...] = ()
     rounds: tuple[float, ...] = ()
+    unlike: str = ""
 
     @property
     def text(self) -> str:
@@ -66,12 +72,12 @@ def latency_figures(
 ) -> list[Figure]:
     """p50, p99, p99.9 and the worst."""
     found: list[tuple[str, Callable[[], float]]] = [
-        ("p50", lambda: percentile(milliseconds, 50)),
-        ("p99", lambda: percentile(milliseconds, 99)),
-        ("p99.9", lambda: percentile(milliseconds, 99.9)),
-        ("max", lambda: max(milliseconds)),
+        (", p50", lambda: percentile(milliseconds, 50)),
+        (", p99", lambda: percentile(milliseconds, 99)),
+        (", p99.9", lambda: percentile(milliseconds, 99.9)),
+        (WORST, lambda: max(milliseconds)),
     ]
     return [
-        Figure(f"{name}, {which}", value(), "ms", LESS, aim, settings, features)
+        Figure(f"{name}{which}", value(), "ms", LESS, aim, settings, features)
         for (which, value), aim in zip(found, aims, strict=True)
     ]

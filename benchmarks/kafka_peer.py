@@ -9,21 +9,18 @@ where that is not published; KAFKA_CONNECTOR names another version. Nothing of i
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from benchmarks.peers import Missing
+from benchmarks.peers import Missing, cached, fetching, java_for, keep, run_to_fetch
 from tests.processes import free_port
-from tools.java import find_java
 
 SCALA: Final = "2.13"
 BROKER_VERSION: Final = "3.9.2"
@@ -56,22 +53,15 @@ SYNC_BEFORE_RECEIPT: Final = "log.flush.interval.messages=1\n"
 
 def _jars(name: str, *dependencies: str) -> Path:
     """The directory with these artifacts; fetched when it is not there."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "magnetar"
-    kept = cache / name
-    if kept.is_dir():
+    kept = cached(name)
+    if any(kept.glob("*.jar")):
         return kept
-    if shutil.which("mvn") is None:
-        raise Missing("Apache Kafka is fetched by Maven, which is not here")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        pom = Path(scratch, "pom.xml")
+    with fetching(name, kept) as scratch:
+        pom, jars = scratch / "pom.xml", scratch / "jars"
         pom.write_text(_POM.format("".join(dependencies)))
-        jars = Path(scratch, "jars")
         command = ["mvn", "-q", "-B", "-f", str(pom), PLUGIN, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Missing(f"Maven could not fetch {name}: {(done.stdout + done.stderr)[:400].strip()}")
-        jars.rename(kept)
+        run_to_fetch(name, command)
+        keep(jars, kept)
     return kept
 
 
@@ -124,10 +114,7 @@ class KafkaServer:
 
     def java(self, *words: str) -> list[str]:
         """The command line of one of Kafka's classes."""
-        java = find_java()
-        if java is None:
-            raise Missing("Apache Kafka needs a Java of 17 or newer")
-        return [java, "-cp", self._class_path, *words]
+        return [java_for("Apache Kafka"), "-cp", self._class_path, *words]
 
     def make_storage(self) -> None:
         """What is done once for a data directory, before the first start."""
@@ -190,14 +177,14 @@ class KafkaBrokers:
     name = "kafka"
 
     def __init__(self) -> None:
+        java_for("Apache Kafka")
         tools = _DEPENDENCY.format("org.apache.kafka", "kafka-tools", BROKER_VERSION, _ALONE)
         self._class_path = f"{_broker_jars()}/*:{_jars(f'kafka-tools-{BROKER_VERSION}', tools)}/*"
 
     def words(self) -> str:
         return (
             f"Apache Kafka {BROKER_VERSION} (KRaft, heap 1 GB), one partition, acks=all, "
-            f"{SYNC_BEFORE_RECEIPT.strip()}; loaded by its own ProducerPerformance and ConsumerPerformance, "
-            "which count latency from each send call, in whole milliseconds"
+            f"{SYNC_BEFORE_RECEIPT.strip()}; loaded by its own ProducerPerformance and ConsumerPerformance"
         )
 
     def server(self, directory: Path) -> KafkaServer:
@@ -208,6 +195,7 @@ class Kafka:
     """The published broker and Spark's connector; `Missing` when they cannot be had."""
 
     def __init__(self) -> None:
+        java_for("Apache Kafka")
         self.connector_version, self.connector_jars = connector()
         self._class_path = f"{_broker_jars()}/*"
 

@@ -18,6 +18,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -29,37 +31,96 @@ from tools.java import find_java
 VERSION: Final = os.environ.get("PULSAR_VERSION", "4.0.8")
 PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:copy"
 START_LIMIT_S: Final = 180.0
+FETCH_LIMIT_S: Final = 1_800.0
+NEEDED: Final = ("bin/pulsar", "bin/pulsar-admin", "bin/pulsar-perf", "conf/standalone.conf")
+"""What loads use of a distribution."""
 
 
 class Missing(Exception):
     """A peer cannot be had on this machine; the text says why."""
 
 
+def java_for(what: str) -> str:
+    java = find_java()
+    if java is None:
+        raise Missing(f"{what} needs a Java of 17 or newer")
+    return java
+
+
+def cached(name: str) -> Path:
+    """Where something that is fetched once is kept; it comes there whole or not at all."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "magnetar" / name
+
+
+@contextmanager
+def fetching(what: str, kept: Path) -> Iterator[Path]:
+    """A directory to fetch into, beside the one in which what is whole is kept."""
+    if shutil.which("mvn") is None:
+        raise Missing(f"{what} is fetched by Maven, which is not here")
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="fetch-", dir=kept.parent) as scratch:
+            yield Path(scratch)
+    except OSError as error:
+        raise Missing(f"{what} cannot be fetched into {kept.parent}: {error}") from None
+
+
+def keep(whole: Path, kept: Path) -> None:
+    """Put what was fetched in its place; a broken one that lies there goes."""
+    if kept.exists():
+        shutil.rmtree(kept)
+    whole.rename(kept)
+
+
+def run_to_fetch(what: str, command: list[str], limit_s: float | None = None) -> None:
+    """Run a step of fetching; `Missing`, with the end of what it said, when it fails or hangs."""
+    limit_s = FETCH_LIMIT_S if limit_s is None else limit_s
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        said, _ = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        # Its session: a script's child would hold on to the pipe.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise Missing(f"{what} could not be fetched: {command[0]} ran for {limit_s:.0f} s without an end") from None
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    if process.returncode:
+        words = " ".join(said[-300:].split())
+        raise Missing(f"{what} could not be fetched: {command[0]} ended with {process.returncode}: {words}")
+
+
+def is_whole(distribution: Path) -> bool:
+    return all((distribution / name).is_file() for name in NEEDED) and _broker_jar(distribution) is not None
+
+
+def _broker_jar(distribution: Path) -> Path | None:
+    return next(iter(sorted((distribution / "lib").glob("org.apache.pulsar-pulsar-broker-[0-9]*.jar"))), None)
+
+
 def home() -> Path:
     """The unpacked distribution; fetched when it is not there."""
+    what = f"Apache Pulsar {VERSION}"
+    java_for(what)
     named = os.environ.get("REFERENCE_PULSAR")
     if named:
+        if not is_whole(Path(named)):
+            raise Missing(f"REFERENCE_PULSAR names no whole, unpacked distribution of Apache Pulsar: {named}")
         return Path(named)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "magnetar"
-    unpacked = cache / f"apache-pulsar-{VERSION}"
-    if (unpacked / "bin" / "pulsar").exists():
+    unpacked = cached(f"apache-pulsar-{VERSION}")
+    if is_whole(unpacked):
         return unpacked
-    if find_java() is None:
-        raise Missing("Apache Pulsar needs a Java of 17 or newer")
-    if shutil.which("mvn") is None:
-        raise Missing("Apache Pulsar is fetched by Maven, which is not here")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+    with fetching(what, unpacked) as scratch:
         artifact = f"org.apache.pulsar:pulsar-server-distribution:{VERSION}:tar.gz:bin"
-        command = ["mvn", "-q", "-B", PLUGIN, f"-Dartifact={artifact}", f"-DoutputDirectory={scratch}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Missing(
-                f"Maven could not fetch Apache Pulsar {VERSION}: {(done.stdout + done.stderr)[-300:].strip()}"
-            )
-        (archive,) = Path(scratch).glob("*.tar.gz")
-        subprocess.run(["tar", "-xzf", str(archive), "-C", scratch], check=True)
-        Path(scratch, unpacked.name).rename(unpacked)
+        run_to_fetch(what, ["mvn", "-q", "-B", PLUGIN, f"-Dartifact={artifact}", f"-DoutputDirectory={scratch}"])
+        for archive in scratch.glob("*.tar.gz"):
+            run_to_fetch(what, ["tar", "-xzf", str(archive), "-C", str(scratch)])
+        if not is_whole(scratch / unpacked.name):
+            raise Missing(f"{what} could not be fetched: what came is not a whole distribution")
+        keep(scratch / unpacked.name, unpacked)
     return unpacked
 
 
@@ -162,8 +223,8 @@ class ApachePulsar:
         self.distribution = home()
 
     def words(self) -> str:
-        jars = sorted((self.distribution / "lib").glob("org.apache.pulsar-pulsar-broker-[0-9]*.jar"))
-        found = re.search(r"broker-(\d[\w.]*)\.jar", jars[0].name) if jars else None
+        jar = _broker_jar(self.distribution)
+        found = re.search(r"broker-(\d[\w.]*)\.jar", jar.name) if jar else None
         heap = os.environ.get("PULSAR_MEM", "upstream's heap")
         return f"Apache Pulsar {found[1] if found else VERSION} standalone, {heap}, journalSyncData=true"
 

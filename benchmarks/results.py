@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where measurements go: a table on the terminal, and one file each under .results/bench for `make features`."""
+"""Where measurements go: a table on the terminal, and one file each under .results/bench for `make features`.
+
+What docs/performance.md was written from is kept beside its plots, so that a fresh clone can write it again.
+"""
 
 import datetime
 import json
 import math
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +17,12 @@ from rich.table import Table
 
 from benchmarks.figures import Figure, shown
 
-RESULTS = Path(__file__).resolve().parent.parent / ".results" / "bench"
+HOUSE = Path(__file__).resolve().parent.parent
+RESULTS = HOUSE / ".results" / "bench"
+KEPT = HOUSE / "docs" / "performance"
+
+Document = dict[str, Any]
+"""`sides` by name, `runs` oldest first, `rows` and `failures`, each of which names its run by when that began."""
 
 
 class Measurement(NamedTuple):
@@ -50,6 +60,20 @@ class Side(NamedTuple):
     words: str
 
 
+def last_measured(name: str, directories: Sequence[Path] = (RESULTS, KEPT)) -> Document | None:
+    """What was measured here last; where nothing was, what the page was written from."""
+    for path in (directory / f"{name}.json" for directory in directories):
+        if not path.exists():
+            continue
+        content: Any = json.loads(path.read_text())
+        parts = content if isinstance(content, list) else [{"measured": content}]
+        for part in parts:
+            if "measured" in part:
+                return Document(part["measured"])
+        print(f"{path.name} was written by an older benchmark, whose rows do not know their run", file=sys.stderr)
+    return None
+
+
 def spread(own: Figure, other: Figure) -> tuple[float, float] | None:
     """The lowest and the highest ratio of a round, where both were measured in the same several ones."""
     if len(own.rounds) < 2 or len(own.rounds) != len(other.rounds) or not all(other.rounds):
@@ -62,85 +86,109 @@ def ratio_words(row: dict[str, Any], other: str) -> str:
     """A row's ratio to a peer, with what it was in single rounds."""
     if other not in row["ratios"]:
         return "–"
-    lowest, highest = row.get("spreads", {}).get(other, (0.0, 0.0))
+    lowest, highest = row["spreads"].get(other, (0.0, 0.0))
     return f"{row['ratios'][other]:.2f}" + (f", {lowest:.2f} to {highest:.2f}" if highest else "")
 
 
 class Run:
-    """Everything that one run measured; written as one file that `benchmarks.report` and `make features` read."""
+    """Everything that one run measured, beside what earlier ones say of loads that it leaves alone."""
 
     def __init__(self, name: str, machine: str, scale: str, sides: list[Side], directory: Path = RESULTS) -> None:
         self.name = name
         self.machine = machine
         self.scale = scale
         self.sides = sides
-        self.failures: list[str] = []
+        self.remarks: list[str] = []
+        self.failures: list[dict[str, str]] = []
         self._directory = directory
-        self._began = datetime.datetime.now(datetime.UTC)
+        self._began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._tried: set[str] = set()
         self._rows: list[dict[str, Any]] = []
-        self._earlier: list[dict[str, Any]] = []
+        self._earlier: Document = {"sides": [], "runs": [], "rows": [], "failures": []}
 
-    def keep_earlier(self) -> None:
-        """Some loads only are measured: rows of the others stay, with their own dates, versions and load averages."""
-        path = self._directory / f"{self.name}.json"
-        if path.exists():
-            self._earlier = [row for row in json.loads(path.read_text()) if "number" in row]
+    def keep_earlier(self, kept: Path = KEPT) -> None:
+        """Some loads only are measured: rows and failures of the others stay, with the runs that made them."""
+        self._earlier = last_measured(self.name, (self._directory, kept)) or self._earlier
 
-    def add(self, group: str, sides: dict[str, list[Figure]], load_average: float) -> None:
-        """Our figures, each beside the peer's of the same name."""
+    def fail(self, load: str, words: str) -> None:
+        self.failures.append({"load": load, "words": " ".join(words.split())[:300], "run": self._began})
+
+    def add(
+        self, group: str, sides: dict[str, list[Figure]], load_average: float, load: str = "", rounds: int = 0
+    ) -> None:
+        """Our figures of a load that was tried in so many rounds, each beside the peers' of the same name."""
+        self._tried.add(load or group)
         own, *others = (side.name for side in self.sides)
         theirs = {name: {figure.name: figure for figure in sides.get(name, [])} for name in others}
         for figure in sides.get(own, []):
             beside = {name: found[figure.name] for name, found in theirs.items() if figure.name in found}
-            peers = {name: other.value for name, other in beside.items()}
+            like = {name: other for name, other in beside.items() if not other.unlike}
+            whole = [name for name in like if not (_missed(figure, rounds) or _missed(like[name], rounds))]
             self._rows.append(
                 {
                     "group": group,
+                    "load": load or group,
                     "name": figure.name,
                     "number": figure.value,
                     "unit": figure.unit,
                     "better": figure.better,
                     "aim": figure.aim,
-                    "settings": figure.settings,
-                    "peers": peers,
-                    "ratios": {name: figure.value / value for name, value in peers.items() if value},
-                    "spreads": {name: found for name, other in beside.items() if (found := spread(figure, other))},
+                    "settings": _settings(figure, beside, rounds),
+                    "peers": {name: other.value for name, other in beside.items()},
+                    "ratios": {name: figure.value / other.value for name, other in like.items() if other.value},
+                    "spreads": {name: found for name in whole if (found := spread(figure, like[name]))},
+                    "unlike": [name for name in beside if name not in like],
+                    "rounds": {name: each.rounds for name, each in ((own, figure), *beside.items()) if each.rounds[1:]},
                     "load_average": round(load_average, 1),
-                    "scale": self.scale,
-                    "versions": {side.name: side.words for side in self.sides},
                     "answers": list(figure.features),
-                    # What `make features` reads of every row; rows that answer the catalogue are put together below.
-                    "features": [],
-                    "value": f"{figure.name.strip()}: {figure.text}",
-                    "date": self._began.date().isoformat(),
+                    "run": self._began,
                 }
             )
 
-    def document(self) -> list[dict[str, Any]]:
-        """The rows, then one for each catalogue row that some of them answer, then what all have in common."""
-        measured = {(row["group"], row["name"]) for row in self._rows}
-        rows = [*self._rows, *(row for row in self._earlier if (row["group"], row["name"]) not in measured)]
-        answers: dict[str, list[dict[str, Any]]] = {}
-        for row in rows:
-            for feature in row["answers"]:
-                answers.setdefault(feature, []).append(row)
-        for feature, found in answers.items():
-            date = max(row["date"] for row in found)
-            rows.append({"features": [feature], "value": "; ".join(row["value"] for row in found), "date": date})
-        date = self._began.date().isoformat()
-        about = {
-            "machine": self.machine,
-            "scale": self.scale,
-            "began": self._began.isoformat(timespec="seconds"),
-            "sides": [side._asdict() for side in self.sides],
-            "failures": self.failures,
+    def document(self) -> Document:
+        """Each load's rows from the last run that has any; every run that one of them or a failure comes from."""
+        again = {row["load"] for row in self._rows}
+        places = list(dict.fromkeys(row["load"] for row in (*self._earlier["rows"], *self._rows)))
+        rows = [*(row for row in self._earlier["rows"] if row["load"] not in again), *self._rows]
+        rows.sort(key=lambda row: places.index(row["load"]))
+        failures = [*(each for each in self._earlier["failures"] if each["load"] not in self._tried), *self.failures]
+        named = {each["run"] for each in (*rows, *failures)}
+        return {
+            "sides": list(dict.fromkeys([*self._earlier["sides"], *(side.name for side in self.sides)])),
+            "runs": [
+                *(run for run in self._earlier["runs"] if run["began"] in named and run["began"] != self._began),
+                {
+                    "began": self._began,
+                    "scale": self.scale,
+                    "machine": self.machine,
+                    "words": {side.name: side.words for side in self.sides},
+                    "remarks": self.remarks,
+                },
+            ],
+            "rows": rows,
+            "failures": failures,
         }
-        return [*rows, {"features": [], "value": self.name, "date": date, "about": about}]
 
     def write(self) -> None:
+        """One object for each catalogue row that some rows answer, then everything; a reader sees old or new."""
+        document = self.document()
+        answers: dict[str, list[dict[str, Any]]] = {}
+        for row in document["rows"]:
+            for feature in row["answers"]:
+                answers.setdefault(feature, []).append(row)
+        content: list[dict[str, Any]] = [
+            {
+                "features": [feature],
+                "value": "; ".join(f"{row['name'].strip()}: {shown(row['number'], row['unit'])}" for row in rows),
+                "date": max(row["run"] for row in rows)[:10],
+            }
+            for feature, rows in answers.items()
+        ]
+        content.append({"features": [], "value": self.name, "date": self._began[:10], "measured": document})
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{self.name}.json"
-        path.write_text(json.dumps(self.document(), indent=1))
+        path.with_suffix(".new").write_text(json.dumps(content, indent=1))
+        path.with_suffix(".new").replace(path)
 
     def show(self) -> None:
         others = [side.name for side in self.sides[1:]]
@@ -152,5 +200,23 @@ class Run:
             ratios = [ratio_words(row, name) for name in others]
             table.add_row(row["name"], shown(row["number"], row["unit"]), *peers, *ratios, row["aim"])
         Console(width=None if Console().is_terminal else 160).print(table)
+        for remark in self.remarks:
+            print(remark)
         for failure in self.failures:
-            print(f"failed: {failure}")
+            print(f"failed: {failure['load']} on {failure['words']}")
+
+
+def _missed(figure: Figure, rounds: int) -> int:
+    """In how many of the rounds of which it is the median it was not measured."""
+    return max(0, rounds - len(figure.rounds)) if figure.rounds else 0
+
+
+def _settings(own: Figure, beside: dict[str, Figure], rounds: int) -> str:
+    """What a row is about, and in what a side's number is weaker than it looks."""
+    words = [own.settings] if own.settings else []
+    for name, figure in {"": own, **beside}.items():
+        if _missed(figure, rounds):
+            words.append(f"{name} {len(figure.rounds)} of {rounds} rounds".strip())
+        if figure.unlike:
+            words.append(f"{name}'s {figure.unlike}: no ratio")
+    return "; ".join(words)

@@ -6,14 +6,16 @@ Memory is PSS (what the processes would give back), summed over a server's whole
 
 import compileall
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import psutil
 
@@ -172,7 +174,35 @@ def scraped(web_url: str) -> dict[str, float]:
     return found
 
 
-def machine_words() -> str:
+class Disk(NamedTuple):
+    """What data directories lie on, which is half of what is measured."""
+
+    kind: str
+    device: str
+    free_gb: float
+
+    @property
+    def is_memory(self) -> bool:
+        return self.kind in ("tmpfs", "ramfs")
+
+    @property
+    def words(self) -> str:
+        return f"data on {self.kind} ({self.device}), {self.free_gb:.0f} GB free"
+
+
+def disk_of(directory: Path) -> Disk:
+    """That of a directory which is there; where one is mounted over another, the upper one."""
+    within = directory.resolve()
+    mounted = [
+        each for each in psutil.disk_partitions(all=True) if within.is_relative_to(each.mountpoint) and each.fstype
+    ]
+    last = max(enumerate(mounted), key=lambda each: (len(each[1].mountpoint), each[0]), default=None)
+    kind, device = (last[1].fstype, last[1].device) if last else ("an unknown file system", "no device")
+    return Disk(kind, device, shutil.disk_usage(within).free / 2**30)
+
+
+def machine_words(directory: Path | None = None) -> str:
+    """The machine, with the disk under a directory or under the temporary ones."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -183,4 +213,5 @@ def machine_words() -> str:
     )
     memory_gb = psutil.virtual_memory().total / 2**30
     kernel = os.uname()
-    return f"{os.cpu_count()} cores ({model}), {memory_gb:.0f} GB, {kernel.sysname} {kernel.release}"
+    disk = disk_of(directory or Path(tempfile.gettempdir())).words
+    return f"{os.cpu_count()} cores ({model}), {memory_gb:.0f} GB, {kernel.sysname} {kernel.release}, {disk}"

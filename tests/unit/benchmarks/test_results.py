@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 from benchmarks.__main__ import LOADS, medians
-from benchmarks.figures import LESS, Figure, Scale, percentile, shown
-from benchmarks.report import BEGIN, END, markdown, page, rows_of, verdict
-from benchmarks.results import Run, Side, ratio_words, spread
+from benchmarks.figures import LESS, Figure, Scale, latency_figures, percentile, shown
+from benchmarks.report import BEGIN, END, compact, markdown, page, rows_of, verdict
+from benchmarks.results import Run, Side, last_measured, ratio_words, spread
 from tools.feature_record import catalogue
 from tools.features import measurements
 
@@ -29,11 +29,14 @@ def test_the_catalogue_reads_one_answer_made_of_all_rows(tmp_path: Path) -> None
     assert measurements(tmp_path)["F-PLAT-14"].value == "publish: 200 msg/s; publish, p99: 3 ms"
 
 
-def test_a_row_has_its_peer_its_ratio_its_versions_and_settings(tmp_path: Path) -> None:
-    first, second, third, *_ = a_run(tmp_path).document()
+def test_a_row_has_its_peer_its_ratio_its_load_average_and_its_run(tmp_path: Path) -> None:
+    document = a_run(tmp_path).document()
+    first, second, third = document["rows"]
+    (run,) = document["runs"]
     assert (first["peers"], first["ratios"]) == ({"other": 100.0}, {"other": 2.0})
-    assert first["versions"] == {"magnetar": "ours", "other": "theirs"}
-    assert first["load_average"] == 12.3
+    assert run["words"] == {"magnetar": "ours", "other": "theirs"}
+    assert (run["machine"], run["scale"]) == ("2 cores", "quick")
+    assert (first["load_average"], first["run"]) == (12.3, run["began"])
     assert second["ratios"] == {"other": 0.5}
     assert (third["peers"], third["ratios"]) == ({}, {})
 
@@ -43,7 +46,7 @@ def test_a_ratio_says_what_it_was_in_single_rounds(tmp_path: Path) -> None:
     ours = medians([[Figure("p99.9", value, "ms", LESS)] for value in (1.0, 6.0, 2.0)])
     theirs = medians([[Figure("p99.9", value, "ms", LESS)] for value in (4.0, 3.0, 5.0)])
     run.add("latency", {"magnetar": ours, "other": theirs}, 0.0)
-    row, _ = run.document()
+    (row,) = run.document()["rows"]
     assert (row["number"], row["peers"], row["ratios"]) == (2.0, {"other": 4.0}, {"other": 0.5})
     assert row["spreads"] == {"other": (0.25, 2.0)}
     assert ratio_words(row, "other") == "0.50, 0.25 to 2.00"
@@ -55,7 +58,7 @@ def test_a_load_that_failed_on_one_side_leaves_the_others_rows(tmp_path: Path) -
     run = Run("peers", "2 cores", "quick", [Side("magnetar", "ours"), Side("other", "theirs")], tmp_path)
     run.add("publish", {"magnetar": [Figure("publish", 1.0, "s")]}, 0.0)
     run.add("publish", {"other": [Figure("publish", 1.0, "s")]}, 0.0)
-    assert [row["name"] for row in run.document() if "name" in row] == ["publish"]
+    assert [row["name"] for row in run.document()["rows"]] == ["publish"]
 
 
 def test_the_page_keeps_what_stands_around_the_marks(tmp_path: Path) -> None:
@@ -67,7 +70,7 @@ def test_the_page_keeps_what_stands_around_the_marks(tmp_path: Path) -> None:
     assert page(once, {"peers": document}) == once
     assert "| publish | 200 msg/s | 100 msg/s | 2.00× (better) | 1× → 2× |" in once
     assert "| only ours | 1.50 s | – | – |" in markdown("peers", document)
-    groups = [row["group"] for row in rows_of([*document, *document])[0]]
+    groups = [row["group"] for row in rows_of(document | {"rows": document["rows"] * 2})]
     assert groups == sorted(groups, key=groups.index), "each group stands together"
     # A run that was not made here stays as it stands, and one that was takes its own place only.
     spark = "### Topics in Spark\n\n- begun long ago\n\n#### Spark\n\n| rows | 7 |"
@@ -97,6 +100,109 @@ def test_numbers_are_shown_with_what_matters() -> None:
 def test_rounds_become_medians_figure_by_figure() -> None:
     rounds = [[Figure("a", value, "s")] for value in (9.0, 1.0, 2.0)]
     assert [(figure.name, figure.value) for figure in medians(rounds)] == [("a", 2.0)]
+
+
+def test_the_worst_of_several_rounds_is_the_worst_of_all() -> None:
+    found = medians([latency_figures("sends", [value]) for value in (9.0, 1.0, 2.0)])
+    assert {figure.name: figure.value for figure in found} == {
+        "sends, p50": 2.0,
+        "sends, p99": 2.0,
+        "sends, p99.9": 2.0,
+        "sends, max": 9.0,
+    }
+
+
+def begun(directory: Path, began: str, words: str, sides: tuple[str, ...] = ("other",)) -> Run:
+    run = Run("peers", f"machine of {words}", "usual", [Side(name, words) for name in ("magnetar", *sides)], directory)
+    run._began = began
+    return run
+
+
+def test_rows_that_are_kept_keep_the_run_that_made_them(tmp_path: Path) -> None:
+    figures = {name: [Figure("rate", 2.0, "msg/s")] for name in ("magnetar", "other")}
+    lag = {name: [Figure("lag", 3.0, "ms", LESS)] for name in ("magnetar", "other")}
+    first = begun(tmp_path, "2026-01-01T00:00:00", "old code")
+    first.add("publish", figures, 1.0, "publish-raw", 1)
+    first.add("publish", lag, 1.0, "publish-perf", 1)
+    first.add("latency", lag, 1.0, "latency", 1)
+    first.fail("latency", "other: it stood still")
+    first.fail("publish-perf", "other: no generator")
+    first.write()
+    second = begun(tmp_path, "2026-02-02T00:00:00", "new code", ())
+    second.keep_earlier()
+    second.add("publish", figures, 9.0, "publish-raw", 1)
+    second.add("publish", {}, 9.0, "publish-perf", 1)
+    document = second.document()
+    assert [(row["load"], row["run"][:10]) for row in document["rows"]] == [
+        ("publish-raw", "2026-02-02"),
+        ("publish-perf", "2026-01-01"),
+        ("latency", "2026-01-01"),
+    ]
+    assert [each["load"] for each in document["failures"]] == ["latency"], "the other load was tried again"
+    text = markdown("peers", document)
+    assert "- run 1, begun 2026-01-01T00:00:00, scale `usual`: publish (publish-perf), latency\n" in text
+    assert "- run 2, begun 2026-02-02T00:00:00, scale `usual`: publish (publish-raw)\n" in text
+    assert "  - machine: machine of old code\n  - load average while it ran: 1.0 to 1.0\n" in text
+    assert "  - machine: machine of new code\n  - load average while it ran: 9.0 to 9.0\n" in text
+    assert "  - other: old code" in text
+    assert "  - failed: latency on other: it stood still" in text
+    assert "no generator" not in text
+    assert "| what | magnetar | other | ratio to other |" in text, "a side that was there once keeps its column"
+    assert "| rate | 2 msg/s | – | – |  | run 2 |" in text
+    assert "| lag | 3 ms | 3 ms | 1.00× (equal) |  | run 1 |" in text
+
+
+def test_a_run_whose_rows_were_all_measured_again_is_forgotten(tmp_path: Path) -> None:
+    figures = {"magnetar": [Figure("rate", 2.0, "msg/s")]}
+    first = begun(tmp_path, "2026-01-01T00:00:00", "old code")
+    first.add("publish", figures, 1.0, "publish-raw", 1)
+    first.fail("publish-raw", "other: gone")
+    first.write()
+    second = begun(tmp_path, "2026-02-02T00:00:00", "new code")
+    second.keep_earlier()
+    second.add("publish", figures, 1.0, "publish-raw", 1)
+    assert "old code" not in markdown("peers", second.document())
+
+
+def test_a_fresh_clone_has_what_the_page_was_written_from(tmp_path: Path) -> None:
+    results, kept = tmp_path / "results", tmp_path / "kept"
+    run = a_run(results)
+    run.fail("publish", "other: RuntimeError: two\nlines")
+    kept.mkdir()
+    (kept / "peers.json").write_text(compact(json.loads(json.dumps(run.document()))))
+    found = last_measured("peers", (results, kept))
+    assert found is not None
+    assert markdown("peers", found) == markdown("peers", run.document())
+    assert last_measured("bench", (results, kept)) is None
+    again = Run("peers", "2 cores", "quick", [Side("magnetar", "ours")], results)
+    again.keep_earlier(kept)
+    assert len(again.document()["rows"]) == 3
+    results.mkdir()
+    (results / "peers.json").write_text('[{"features": [], "value": "peers", "date": "2026-01-01", "about": {}}]')
+    assert last_measured("peers", (results,)) is None, "of a form in which rows do not know their run"
+
+
+def test_a_median_of_fewer_rounds_says_so(tmp_path: Path) -> None:
+    run = begun(tmp_path, "2026-01-01T00:00:00", "code")
+    ours = medians([[Figure("rate", value, "msg/s", settings="1 KiB")] for value in (1.0, 2.0, 3.0)])
+    theirs = medians([[Figure("rate", value, "msg/s")] for value in (1.0, 2.0)])
+    run.add("publish", {"magnetar": ours, "other": theirs}, 0.0, "publish-raw", 3)
+    run.add("publish", {"magnetar": medians([[Figure("half", 1.0, "s")]])}, 0.0, "publish-perf", 2)
+    whole, half = run.document()["rows"]
+    assert whole["settings"] == "1 KiB; other 2 of 3 rounds"
+    assert whole["ratios"] == {"other": 4 / 3}
+    assert whole["spreads"] == {}, "whose rounds stand beside whose is not known"
+    assert half["settings"] == "1 of 2 rounds"
+
+
+def test_what_another_clock_measured_has_no_ratio(tmp_path: Path) -> None:
+    run = begun(tmp_path, "2026-01-01T00:00:00", "code")
+    ours = [Figure("lag, p99", 1.0, "ms", LESS, settings="1 KiB")]
+    run.add("latency", {"magnetar": ours, "other": [Figure("lag, p99", 4.0, "ms", LESS, unlike="by a sundial")]}, 0.0)
+    (row,) = run.document()["rows"]
+    assert (row["peers"], row["ratios"], row["unlike"]) == ({"other": 4.0}, {}, ["other"])
+    assert row["settings"] == "1 KiB; other's by a sundial: no ratio"
+    assert "| lag, p99 | 1 ms | 4 ms | – |" in markdown("peers", run.document())
 
 
 def test_loads_have_names_of_their_own_and_one_way_to_run() -> None:

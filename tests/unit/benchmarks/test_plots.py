@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where floors and aims are drawn, and that each kind of measurement has its picture."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.plots import PANELS, Panel, draw, marks, rows_in
+from benchmarks.report import PLOTS
+
+
+def row(group: str, name: str, number: float, unit: str, **more: Any) -> dict[str, Any]:
+    plain = {
+        "group": group,
+        "name": name,
+        "number": number,
+        "unit": unit,
+        "better": "more",
+        "aim": "",
+        "run": "2026-01",
+    }
+    return {**plain, "peers": {}, "rounds": {}, "unlike": [], **more}
+
+
+@pytest.mark.parametrize(
+    ("aim", "unit", "found"),
+    [
+        ("0.5× → 2×", "msg/s", (50.0, 200.0)),
+        ("≤ 120 MB", "MB", (None, 120.0)),
+        ("1 % → 0.3 %", "% of a core", (1.0, 0.3)),
+        ("1 %", "% of a core", (None, 1.0)),
+        ("≤ 2 times", "ms", (None, None)),
+        ("≤ 1.5", "times", (None, None)),
+        ("", "s", (None, None)),
+    ],
+)
+def test_a_floor_and_an_aim_lie_where_they_are_in_the_rows_unit(
+    aim: str, unit: str, found: tuple[float | None, float | None]
+) -> None:
+    assert marks(row("publish", "rate", 1.0, unit, aim=aim, peers={"pulsar": 100.0})) == found
+
+
+def test_a_ratio_is_one_to_pulsar_only() -> None:
+    assert marks(row("publish", "rate", 1.0, "msg/s", aim="1× → 2×", peers={"kafka": 1.0})) == (None, None)
+
+
+def test_a_panel_has_the_rows_of_its_groups_and_unit() -> None:
+    rows = [row("b", "two", 1.0, "s"), row("a", "one", 1.0, "s"), row("a", "one", 1.0, "MB"), row("c", "one", 1.0, "s")]
+    found = rows_in(Panel("", ("a", "b"), "s", lambda name: name != "nothing"), {"rows": rows})
+    assert found == [rows[1], rows[0]]
+
+
+def test_every_picture_of_the_page_is_drawn_and_none_of_what_was_not_measured(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert list(PANELS) == list(PLOTS)
+    rows = [
+        row(
+            panel.groups[0], f"{'memory' if panel.unit == 'MB' else 'rate'} {number}", number, panel.unit, aim="1× → 2×"
+        )
+        for panels in PANELS.values()
+        for panel in panels
+        for number in (0.0, 3.0)
+    ]
+    rows += [row("latency", "lag", 2.0, "ms", peers={"kafka": 4.0, "pulsar": 1.0}, unlike=["kafka"], aim="1× → 2×")]
+    rows[0]["rounds"] = {"magnetar": [1.0, 0.0]}
+    document = {
+        "sides": ["magnetar", "pulsar", "kafka"],
+        "runs": [{"began": "2026-01", "scale": "usual"}],
+        "rows": rows,
+    }
+    assert [path.stem for path in draw(document, tmp_path)] == list(PLOTS)
+    assert [path.stem for path in draw(document | {"rows": rows[:1]}, tmp_path)] == ["publish"]
+    assert [path.name for path in tmp_path.iterdir()] == ["publish.png"]
