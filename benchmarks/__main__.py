@@ -59,7 +59,7 @@ LOADS = (
     Load("start and memory", "restarts", fresh=footprint.restarts),
     Load("publish", "publish-raw", shared=publishing.raw, rounds=3, disk_gb=(0.2, 1.6, 8.0)),
     Load("publish", "publish-sustained", shared=publishing.sustained, disk_gb=(0.1, 4.0, 8.0)),
-    Load("publish", "publish-official", shared=publishing.official_client),
+    Load("publish", "publish-official", shared=publishing.python_clients),
     # So many seconds as fast as it goes: 1.1 GB/s over its four kinds of messages were measured, and journals.
     Load("publish", "publish-perf", fresh=publishing.pulsar_perf, peers_only=True, disk_gb=(27.0, 40.0, 75.0)),
     Load("latency", "latency", shared=latency.fixed_rates, rounds=5),
@@ -68,7 +68,7 @@ LOADS = (
     Load("latency", "beside-a-reader", shared=latency.beside_a_reader, rounds=3, disk_gb=(0.05, 0.2, 2.0)),
     Load("consume", "catch-up", shared=consuming.catch_up, rounds=3, disk_gb=(0.1, 0.5, 4.0)),
     Load("consume", "tailing", shared=consuming.tailing, disk_gb=(0.05, 0.3, 1.5)),
-    Load("consume", "consume-official", shared=consuming.official_client),
+    Load("consume", "consume-official", shared=consuming.python_clients),
     Load("consume", "fan-out", shared=consuming.fan_out),
     Load("consume", "delayed", shared=consuming.delayed),
     Load("admin", "create-topics", shared=administering.create_topics, rounds=3),
