@@ -104,21 +104,23 @@ def main() -> int:
         apache = had("pulsar", ApachePulsar, remarks)
         kafka = had("kafka", KafkaBrokers, remarks)
         peers += [apache] if apache is not None else []
+    for load in [load for load in chosen if load.peers_only and len(peers) == 1]:
+        _skip(f"{load.name}: its generator is Apache Pulsar's", remarks)
+        chosen.remove(load)
+    if not chosen:
+        return 2
     sides = [Side(peer.name, peer.words()) for peer in peers]
     sides += [Side(kafka.name, kafka.words())] if kafka is not None else []
     if refused := unfit(disk, needed_gb(chosen, scale, len(peers), arguments.rounds), remarks):
         print(refused, file=sys.stderr)
         return 2
-    run = Run("peers" if arguments.peers else "bench", machine_words(place), scale.name, sides)
+    run = Run("peers" if len(sides) > 1 else "bench", machine_words(place), scale.name, sides)
     run.remarks = remarks
     if arguments.only:
         run.keep_earlier()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=place) as scratch, ExitStack() as stack:
         bench = _Bench(peers, kafka, Path(scratch), scale, arguments.rounds, stack, run)
         for load in chosen:
-            if load.peers_only and len(peers) == 1:
-                _skip(f"{load.name}: its generator is Apache Pulsar's", remarks)
-                continue
             bench.measure(load)
     run.write()
     run.show()

@@ -12,6 +12,7 @@ from benchmarks import __main__ as command
 from benchmarks import servers
 from benchmarks.__main__ import LOADS, chosen_loads, needed_gb, unfit
 from benchmarks.figures import Figure, Scale
+from benchmarks.peers import Missing
 from benchmarks.results import Run, Side
 from benchmarks.servers import Disk, Magnetar, disk_of
 
@@ -34,6 +35,23 @@ def test_a_load_of_peers_alone_is_not_chosen_without_them() -> None:
     with pytest.raises(ValueError, match="no load without --peers is named 'publish-perf'"):
         chosen_loads(["publish-perf"], peers=False)
     assert len(chosen_loads([], peers=True)) == len(LOADS)
+
+
+def test_a_load_whose_generator_is_missing_is_skipped_aloud_and_nothing_is_not_a_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> None:
+        raise Missing("none here")
+
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--peers", "--quick", "--only", "publish-perf"])
+    monkeypatch.setattr(command, "ApachePulsar", missing)
+    monkeypatch.setattr(command, "KafkaBrokers", missing)
+    assert command.main() == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "SKIPPED pulsar: none here",
+        "SKIPPED kafka: none here",
+        "SKIPPED publish-perf: its generator is Apache Pulsar's",
+    ]
 
 
 def test_a_directory_that_is_not_there_is_an_error(
