@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Kafka's generators print becomes figures that stand beside ours."""
 
+from typing import cast
+
 import pytest
 
+from benchmarks import kafka_loads
 from benchmarks.__main__ import LOADS
+from benchmarks.figures import Scale
 from benchmarks.kafka_loads import FRESH, SHARED, Produced, consumed, produced
+from benchmarks.kafka_peer import KafkaServer
 
 PRODUCED = """101 records sent, 20.2 records/sec (0.02 MB/sec), 12.0 ms avg latency, 30.0 ms max latency.
 5000 records sent, 998.801438 records/sec (0.98 MB/sec), 4.48 ms avg latency, 321.00 ms max latency, \
@@ -38,3 +43,11 @@ def test_a_consumer_that_got_nothing_measured_nothing() -> None:
 
 def test_every_load_of_kafka_stands_beside_one_of_ours() -> None:
     assert (SHARED.keys() | FRESH.keys()) <= {load.name for load in LOADS}
+
+
+def test_latencies_of_its_generator_are_said_to_be_counted_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_loads, "_producer", lambda *_, **__: [])
+    monkeypatch.setattr(kafka_loads, "_said", lambda command: PRODUCED)
+    found = kafka_loads.fixed_rates(cast("KafkaServer", None), Scale("quick"))
+    assert len(found) == 12
+    assert {figure.unlike for figure in found} == {"counted from each send call, in whole milliseconds"}
