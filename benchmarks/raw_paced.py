@@ -38,16 +38,18 @@ class Paced:
         count: int,
         built: int = 0,
         window: int = 0,
+        first: int = 0,
     ) -> None:
-        """The connection has its producers already, one for each topic."""
+        """The connection has its producers already, one for each topic. Indexes begin with `first`."""
         self.connection = connection
         self.shape = shape
         self.count = count
+        self._first = first
         self._topics = topics
         self._window = window or count
         # Whole rounds of the topics: a frame is always the same producer's.
         built = min(count, -(-(built or count) // topics) * topics)
-        self._frames = [shape.send(index % topics, index, index // topics) for index in range(built)]
+        self._frames = [shape.send(index % topics, first + index, index // topics) for index in range(built)]
         self.interval_s = 1 / rate
         self._started_s = 0.0
         self.sent = 0
@@ -91,7 +93,7 @@ class Paced:
 
     def on_entry(self, message: memoryview) -> None:
         """What one subscription gets, each entry once."""
-        index = self.shape.index_of(message)
+        index = self.shape.index_of(message) - self._first
         lap = self._laps_of[index]
         self._laps_of[index] += 1
         due_s = self.due_s(lap * len(self._frames) + index)
