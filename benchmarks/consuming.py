@@ -55,7 +55,7 @@ def catch_up(server: Server, scale: Scale) -> list[Figure]:
 def tailing(server: Server, scale: Scale) -> list[Figure]:
     """Published and consumed at the same time, as fast as both go."""
     found = []
-    for batch, entries in ((1, scale.of(6_000, 40_000, 200_000)), (100, scale.of(200, 2_000, 10_000))):
+    for batch, entries in ((1, scale.of(6_000, 40_000, 200_000)), (100, scale.of(200, 2_000, 5_000))):
         shape = Shape(1024, batch, keys=KEYS)
         for kind in TYPES:
             topic = topics.fresh("tail")
@@ -92,13 +92,16 @@ def python_clients(server: Server, scale: Scale) -> list[Figure]:
     settings = "Exclusive, one ack call a message"
     for batch in (1, 100):
         entries = scale.of(40, 300, 2_000) * (100 if batch == 1 else 1)
-        shape, topic = Shape(1024, batch), topics.fresh("client-catch-up")
-        publish(server.service_url, shape, count=entries, topics=[topic])
-        rate = clients.official_catch_up(server.service_url, topic, entries * batch)
+        shape = Shape(1024, batch)
+        # One each: the second reader of a topic finds it in memory.
+        names = [topics.fresh("client-catch-up") for _ in range(2)]
+        for name in names:
+            publish(server.service_url, shape, count=entries, topics=[name])
+        rate = clients.official_catch_up(server.service_url, names[0], entries * batch)
         found.append(
             Figure(f"consume catch-up {shape.words}, official Python client", rate, "msg/s", settings=settings)
         )
-        rate = clients.run(clients.own_catch_up(server.service_url, topic, entries * batch))
+        rate = clients.run(clients.own_catch_up(server.service_url, names[1], entries * batch))
         found.append(Figure(f"consume catch-up {shape.words}, our Python client", rate, "msg/s", settings=settings))
     return found
 
@@ -140,6 +143,3 @@ def delayed(server: Server, scale: Scale) -> list[Figure]:
         # Otherwise the server gave back more than they weigh: it cannot be told.
         found.append(Figure("memory of a delayed message", memory, "B", "less", settings=settings))
     return found
-
-
-official_client = python_clients
