@@ -133,11 +133,9 @@ def slopes(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
                 # A checkpoint a minute of 70 ms is 3 % of so short a while as three seconds.
                 idle = busy_percent(server.pid, idle_s := scale.of(1, 10, 60))
                 settings = f"the second {half:,} of {at:,}"
-                found.append(
-                    Figure(
-                        f"memory of one more {name}", (memory[2] - memory[1]) * 1024 / half, "KB", "less", aim, settings
-                    )
-                )
+                # A server that gives memory back meanwhile hides what they weigh.
+                weight = max(0.0, memory[2] - memory[1]) * 1024 / half
+                found.append(Figure(f"memory of one more {name}", weight, "KB", "less", aim, settings))
                 found.append(
                     Figure(f"  CPU to make one more {name}", (cpu[2] - cpu[1]) * 1e6 / half, "µs", "less", "", settings)
                 )

@@ -135,7 +135,8 @@ def _places(rows: list[Row]) -> list[float]:
 
 def _fill(axes: "Axes", panel: Panel, rows: list[Row], sides: list[str]) -> None:
     logarithmic = panel.unit in LOGARITHMIC
-    lowest = min((value for row in rows for value in (row["number"], *row["peers"].values()) if value > 0), default=1.0)
+    drawn = [value for row in rows for value in (row["number"], *row["peers"].values(), *marks(row)) if value]
+    lowest = min((value for value in drawn if value > 0), default=1.0)
     places = _places(rows)
     for row, top in zip(rows, places, strict=False):
         present = [side for side in sides if _has(side, row)]
@@ -174,14 +175,17 @@ def _write(axes: "Axes", words: str, at: float, place: float) -> None:
 
 
 def _dress(axes: "Axes", logarithmic: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     left, right = axes.get_xlim()
     plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
     axes.xaxis.set_major_formatter(plain)
-    if logarithmic:
+    if logarithmic and right / left < 200:
         # Within two decades the powers of ten alone are too few to read a length by.
-        axes.xaxis.set_minor_formatter(plain if right / left < 30 else NullFormatter())
+        axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axes.xaxis.set_minor_formatter(plain)
+    elif logarithmic:
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(axis="x", which="both", labelsize=7)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)

@@ -23,7 +23,7 @@ RUNS: Final = {"peers": "Beside Apache Pulsar", "bench": "Magnetar alone", "spar
 # In this order, whichever was measured last; what is not named here follows.
 GROUPS: Final = ("start and memory", "publish", "latency", "consume", "admin", "many", "cost of one more", "recovery")
 PLOTS: Final = ("publish", "latency", "consume", "many", "start", "memory", "slopes")
-DIGITS_KEPT: Final = 6
+DIGITS_KEPT: Final = 7
 
 Row = dict[str, Any]
 
@@ -118,30 +118,31 @@ def _section(text: str, title: str) -> str:
 
 
 def compact(document: Document) -> str:
-    """A row a line, so that what changed can be seen, with the digits that matter."""
+    """A row a line, so that what changed can be seen."""
     parts = []
     for name, value in document.items():
         if name == "rows":
-            rows = ",\n".join(json.dumps(_short(row), separators=(",", ":"), ensure_ascii=False) for row in value)
+            rows = ",\n".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in value)
             parts.append(f'"rows":[\n{rows}\n]')
         else:
             parts.append(f"{json.dumps(name)}:{json.dumps(value, indent=1, ensure_ascii=False)}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _short(value: Any) -> Any:
+def short(value: Any) -> Any:
+    """With the digits that are kept, so that the page is the same when it is written from what was kept of a run."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS_KEPT}g}")
     if isinstance(value, dict):
-        return {name: _short(each) for name, each in value.items()}
-    return [_short(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: short(each) for name, each in value.items()}
+    return [short(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plots", action="store_true", help="draw the plots too")
     arguments = parser.parse_args()
-    runs = {name: document for name in RUNS if (document := last_measured(name)) is not None}
+    runs: dict[str, Document] = {name: short(found) for name in RUNS if (found := last_measured(name)) is not None}
     if not runs:
         raise SystemExit("nothing was measured yet: make bench")
     KEPT.mkdir(parents=True, exist_ok=True)

@@ -31,10 +31,13 @@ def test_idleness_is_watched_for_long_enough_that_a_checkpoint_a_minute_is_not_m
 
     monkeypatch.setattr(growth, "KINDS", (("thing", of_nothing, (5, 5, 5), ""),))
     monkeypatch.setattr(growth, "time", SimpleNamespace(sleep=lambda seconds: None))
-    for name in ("pss_mb", "cpu_s", "until_settled"):
+    memory_mb = iter([50.0, 60.0, 55.0])
+    monkeypatch.setattr(growth, "pss_mb", lambda pid: next(memory_mb))
+    for name in ("cpu_s", "until_settled"):
         monkeypatch.setattr(growth, name, lambda pid: 0.0)
     monkeypatch.setattr(growth, "busy_percent", busy_percent)
     peer = SimpleNamespace(server=lambda directory: nullcontext(SimpleNamespace(pid=1)))
     found = growth.slopes(cast("Peer", peer), tmp_path, Scale(scale))
     assert watched == [seconds]
+    assert found[0].value == 0.0, "memory that was given back meanwhile is no negative weight"
     assert found[-1].settings == f"over {seconds} s"
