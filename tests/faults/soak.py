@@ -48,7 +48,11 @@ _ENVIRONMENT = {
 }
 # How long anything may take to come back.
 _PATIENCE_S = 180.0
-_CALM_S = 4.0
+_CALM_S = 8.0
+# Now and then there is time between two faults to save what was acknowledged.
+_PAUSE_S = (0.5, 4.0)
+_LONG_PAUSE_S = (6.0, 10.0)
+_LONG_PAUSE_CHANCE = 0.1
 _TAKEN_OVER_MIN = 20
 # From so many minutes on each kind of fault must have been struck.
 _ALL_KINDS_MINUTES = 5.0
@@ -58,6 +62,7 @@ _SHOWN_MAX = 20
 class Soak:
     def __init__(self, cluster: Cluster, random: Random, minutes: float) -> None:
         assert cluster.broker is not None
+        self._broker = cluster.broker
         self._random = random
         self._minutes = minutes
         self.history = History()
@@ -69,7 +74,7 @@ class Soak:
         self._producers = producers(self._official, self._own, self.history)
         self._workers: list[Worker] = [*self.consumers, *self._producers]
         self._watch = Watch(cluster.broker.web_url, self.history)
-        self._impatience: list[str] = []
+        self._troubles: list[str] = []
 
     def run(self, faults: Faults) -> int:
         for kind, why in sorted(faults.impossible.items()):
@@ -81,15 +86,14 @@ class Soak:
             worker.start()
         self._until_calm()
         while time.monotonic() - started_s < self._minutes * 60:
-            time.sleep(self._random.uniform(0.5, 4.0))
-            self.history.take_pause_s()
-            kinds = faults.step()
-            kind = kinds[0] if len(kinds) == 1 else "two at a time"
-            self._pauses_s[kind] = max(self._pauses_s.get(kind, 0.0), self._until_receipts())
+            is_long = self._random.random() < _LONG_PAUSE_CHANCE
+            time.sleep(self._random.uniform(*(_LONG_PAUSE_S if is_long else _PAUSE_S)))
+            if not self._strike(faults):
+                break
         self._close_in_calm()
         found = {topic: read_everything(self._official, topic) for topic in (TOPIC, ONCE_TOPIC)}
         ticking.stop()
-        broken = self._impatience + violations(self.history, found) + self._unstruck(faults)
+        broken = self._troubles + violations(self.history, found) + self._unstruck(faults)
         broken += [f"{worker.name} ended with {worker.failure!r}" for worker in self._workers if worker.failure]
         self._official.close()
         self._own.close()
@@ -98,26 +102,38 @@ class Soak:
 
     # --- its parts ------------------------------------------------------------------------------
 
+    def _strike(self, faults: Faults) -> bool:
+        """Whether that could be done, and whatever it struck runs again."""
+        self.history.take_pause_s()
+        try:
+            kinds = faults.step()
+        except Exception as error:
+            self._troubles.append(f"a fault could not be struck or ended: {error!r}")
+            return False
+        kind = kinds[0] if len(kinds) == 1 else "two at a time"
+        self._pauses_s[kind] = max(self._pauses_s.get(kind, 0.0), self._until_receipts())
+        return True
+
     def _close_in_calm(self) -> None:
-        """Faults are over: everybody is back, each may take over from the others, and everything gets to everybody."""
+        """Faults are over: everybody is back, one takes over from the other, and everything gets to everybody."""
         self._until_calm()
         for consumer in self.consumers:
             if consumer.kind is Kind.FAILOVER:
                 with self.history.disturbed(f"{consumer.name} is away"):
                     consumer.leave(lambda name=consumer.name: self._until_taken_over(name))  # type: ignore[misc]
         self._until_calm()
-        self._watch.stop()
         for worker in self._producers:
             worker.stopping.set()
         for worker in self._producers:
             worker.join(_PATIENCE_S)
         self._drain()
+        self._kill_once_more()
 
     def _until(self, what: str, is_so: Callable[[], bool], interval_s: float = 0.1) -> None:
         until_s = time.monotonic() + _PATIENCE_S
         while not is_so():
             if time.monotonic() >= until_s:
-                self._impatience.append(f"{what} took more than {_PATIENCE_S:g} s")
+                self._troubles.append(f"{what} took more than {_PATIENCE_S:g} s")
                 break
             time.sleep(interval_s)
 
@@ -144,11 +160,8 @@ class Soak:
 
     def _drain(self) -> None:
         """Until every subscription has got all that was acknowledged, and has acknowledged it."""
-        with self.history.lock:
-            deduplicated = {
-                name for each in self.history.senders.values() if each.topic != TOPIC for name in each.names
-            }
-            wanted = self.history.acknowledged.keys() - deduplicated
+        senders = [each for each in self.history.senders.values() if each.topic == TOPIC]
+        wanted = [name for each in senders for name in each.names if name in self.history.acknowledged]
         missing = {name: set(wanted) for name in self.history.subscriptions}
         seen = dict.fromkeys(missing, 0)
 
@@ -162,6 +175,21 @@ class Soak:
             return not any(missing.values()) and not any(backlogs.get(name, 1) for name in missing)
 
         self._until("until everything was delivered and acknowledged", is_drained, 0.5)
+
+    def _kill_once_more(self) -> None:
+        """Everything is acknowledged: when that had time to be saved, nothing may come again."""
+        since_s = time.monotonic()
+        self._until("until all was saved", lambda: time.monotonic() - since_s >= _CALM_S)
+        self._until_calm()
+        self.history.settled_s = time.monotonic()
+        with self.history.disturbed("last kill -9 of the broker"):
+            self._broker.kill()
+            self._broker.start()
+        self._until_calm()
+        backlogs = self._watch.backlogs()
+        for name, subscription in self.history.subscriptions.items():
+            subscription.backlog = backlogs.get(name)
+        self._watch.stop()
         for worker in self.consumers:
             worker.stopping.set()
         for worker in self.consumers:
@@ -225,6 +253,7 @@ class Soak:
         for kind, count in sorted({**faults.struck, "two at a time": faults.overlaps}.items()):
             pause = f", no receipt for {self._pauses_s[kind]:.1f} s" if kind in self._pauses_s else ""
             yield f"fault: {kind}", f"{count}{pause}"
+        yield "bundles that the broker said it lost with its session", str(faults.bundles_lost)
         for name, count in sorted(faults.ended_by_themselves.items()):
             yield f"ended by itself: {name}", str(count)
 

@@ -28,6 +28,8 @@ from tests.faults.soak_history import (
 _AFTERMATH_S = 60.0
 # One fault may break a connection, and the topic's return may break it once more.
 _BREAKS_MAX = 2
+# A client sends its acknowledgements together, and the broker saves them every second; both may be late.
+_SAVED_WITHIN_S = 5.0
 
 
 def violations(history: History, found: Mapping[str, Sequence[str]]) -> list[str]:
@@ -44,6 +46,7 @@ def violations(history: History, found: Mapping[str, Sequence[str]]) -> list[str
     for name, subscription in history.subscriptions.items():
         broken += _deliveries(name, subscription, history)
         broken += _delivered_again(name, subscription, history, copies)
+        broken += _taken_in_vain(name, subscription, history, copies, windows)
         broken += _calm_deliveries(name, subscription, history, windows)
         if subscription.kind is not Kind.SHARED:
             broken += _keys_out_of_order(name, [each.name for each in subscription.taken])
@@ -135,6 +138,21 @@ def _delivered_again(name: str, subscription: Subscription, history: History, co
         faults = _faults_in_sight(history.sent_s[message], last_s[message], history.disturbances)
         if count > stored * (1 + _BREAKS_MAX * faults) + _refusals(subscription, message, history):
             yield f"{name} got {message} {count} times, stored {stored} times, with {faults} faults in sight"
+
+
+def _taken_in_vain(
+    name: str, subscription: Subscription, history: History, copies: Counter[str], windows: Sequence[Window]
+) -> Iterator[str]:
+    """What was taken while there was calm enough to save its acknowledgement comes no more, whatever falls over."""
+    saved: set[str] = set()
+    for each in subscription.taken:
+        if each.at_s > history.settled_s:
+            yield f"{name} got {each.name} when all was acknowledged and saved"
+        elif each.name in saved and copies[each.name] < 2 and not _refusals(subscription, each.name, history):
+            yield f"{name} got {each.name} although its acknowledgement had time to be saved"
+        window = _window_of(each.at_s, windows)
+        if window is not None and each.at_s + _SAVED_WITHIN_S <= window.ended_s:
+            saved.add(each.name)
 
 
 def _calm_deliveries(

@@ -3,6 +3,7 @@
 
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,8 +22,9 @@ SESSION_MS = 10_000
 # Longer than a session lives: it is lost, and so is what its process owned.
 _LOST_S = (12.0, 14.0)
 _OVERLAP_CHANCE = 0.2
+_ACTIVE_LEAVES_CHANCE = 0.75
 _ABOVE_ALL = "all"
-_STARTS_MAX = 10
+_START_AGAIN_S = 60.0
 
 
 class Fault(NamedTuple):
@@ -66,7 +68,7 @@ class Faults:
         }
         for kind in (Kind.FAILOVER, Kind.SHARED, Kind.KEY_SHARED):
             name = f"a {kind.value} consumer leaves and comes back"
-            self._kinds[name] = Fault(partial(self._leave, kind), 2, f"consumers {kind.value}")
+            self._kinds[name] = Fault(partial(self._leave, kind), 3, f"consumers {kind.value}")
         # Kinds that this run cannot have, and why.
         self.impossible: dict[str, str] = {}
         self._add_metadata(cluster.metadata, ensemble)
@@ -108,6 +110,11 @@ class Faults:
                 self.ended_by_themselves[role.name] += 1
                 with self._history.disturbed(f"start of {role.name}"):
                     self._start(role)
+
+    @property
+    def bundles_lost(self) -> int:
+        """How often the broker said that it lost what it owned."""
+        return self._broker.log_path.read_bytes().count(b"this broker has lost")
 
     def _draw(self) -> str:
         if self._first_round:
@@ -197,16 +204,17 @@ class Faults:
             self._restart(role)
 
     def _start(self, role: RoleProcess) -> None:
-        """Who finds no metadata server, because that is struck at the same time, may end; it is started again."""
-        for _ in range(_STARTS_MAX - 1):
+        """Who finds no metadata server, because that is struck at the same time, ends; it is started again."""
+        until_s = time.monotonic() + _START_AGAIN_S
+        while True:
             try:
                 role.start()
                 return
             except AssertionError:
-                if role.is_running:
+                if role.is_running or time.monotonic() >= until_s:
                     raise
-                self.ended_by_themselves[role.name] += 1
-        role.start()
+                self.ended_by_themselves[f"{role.name}, as it started"] += 1
+            self._quit.wait(1.0)
 
     def _pause(self, role: RoleProcess, random: Random, least_s: float, most_s: float) -> None:
         role.signal(signal.SIGSTOP)
@@ -232,7 +240,11 @@ class Faults:
             relay.delay_s = 0.0
 
     def _leave(self, kind: Kind, random: Random) -> None:
+        """Of Failover mostly the active one, for when another one leaves not much happens."""
         consumer = random.choice([each for each in self._consumers if each.kind is kind])
+        taken = self._history.subscriptions[consumer.subscription].taken
+        if kind is Kind.FAILOVER and taken and random.random() < _ACTIVE_LEAVES_CHANCE:
+            (consumer,) = [each for each in self._consumers if each.name == taken[-1].consumer]
         consumer.leave(lambda: self._quit.wait(random.uniform(0.0, 3.0)))
 
     def _fill(self, disk: Path, random: Random) -> None:

@@ -86,6 +86,8 @@ class History:
         self.mishaps: list[Mishap] = []
         self.disturbances: list[Disturbance] = []
         self.samples: list[Sample] = []
+        # From when on nobody may take anything: all was acknowledged and saved, then the broker was killed once more.
+        self.settled_s = math.inf
         self._last_receipt_s = time.monotonic()
         self._longest_pause_s = 0.0
 

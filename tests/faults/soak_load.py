@@ -166,7 +166,9 @@ class Consumer(Worker):
             try:
                 if self._leaving.is_set():
                     self._leave_and_return()
-                message = self._consumer.receive(_RECEIVE_MS)
+                message = self._next()
+                if message is None:
+                    continue
                 count += 1
                 name = sys.intern(message.data().decode())
                 if count % _REFUSED_EVERY == 0 and self.kind is Kind.SHARED:
@@ -175,11 +177,15 @@ class Consumer(Worker):
                     continue
                 self._history.take(self.subscription, name, self.name)
                 self._consumer.acknowledge(message)
-            except _NOTHING_CAME:
-                continue
             except _ERRORS as error:
                 self._history.stumble(self.name, error)
                 self.stopping.wait(_AGAIN_S)
+
+    def _next(self) -> Any:
+        try:
+            return self._consumer.receive(_RECEIVE_MS)
+        except _NOTHING_CAME:
+            return None
 
     def _leave_and_return(self) -> None:
         self._leaving.clear()
@@ -206,16 +212,16 @@ def official_client(url: str) -> pulsar.Client:
 def producers(official: pulsar.Client, own: OwnClient, history: History) -> list[Worker]:
     """One message at a time and many in batches, from both clients; and both where the broker deduplicates."""
 
-    def once() -> Sender:
-        return Sender(ONCE_TOPIC, is_deduplicated=True, is_batched=True)
+    def once(is_batched: bool) -> Sender:
+        return Sender(ONCE_TOPIC, is_deduplicated=True, is_batched=is_batched)
 
     return [
         OfficialProducer("official", official, history, Sender(), 0.006),
         OfficialProducer("official-batched", official, history, Sender(is_batched=True), 0.004),
         OwnProducer("own", own, history, Sender(), 0.006),
         OwnProducer("own-batched", own, history, Sender(is_batched=True), 0.004),
-        OfficialProducer("official-once", official, history, once(), 0.01),
-        OwnProducer("own-once", own, history, once(), 0.01),
+        OfficialProducer("official-once", official, history, once(False), 0.02),
+        OwnProducer("own-once", own, history, once(True), 0.02),
     ]
 
 

@@ -2,12 +2,16 @@
 """The judge of a soak: an honest history with a fault in it passes, and each planted lie is called by its name."""
 
 import math
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.cluster import Cluster
 from tests.faults.soak_checks import violations
+from tests.faults.soak_faults import Faults
 from tests.faults.soak_history import (
     KEYS,
     ONCE_TOPIC,
@@ -47,7 +51,7 @@ def honest() -> tuple[History, Found]:
     found: Found = {TOPIC: [], ONCE_TOPIC: []}
     history.senders = {"plain": Sender(), "batched": Sender(is_batched=True), "once": Sender(ONCE_TOPIC, True)}
     history.subscriptions = {
-        name: Subscription(kind, list(consumers), backlog=0) for name, (kind, consumers) in CONSUMERS.items()
+        name: Subscription(kind, consumers=list(consumers), backlog=0) for name, (kind, consumers) in CONSUMERS.items()
     }
     history.disturbances = [Disturbance("kill -9 of the broker", *FAULT_S)]
     history.samples = [Sample(at, at + 0.1, _members(at)) for at in range(END_S)]
@@ -197,6 +201,20 @@ def never_ending(history: History, _: Found) -> None:
     history.disturbances.append(Disturbance("bookie paused", 98.5))
 
 
+def forgotten_at_the_fault(history: History, _: Found) -> None:
+    """The fault takes back ten seconds of acknowledgements."""
+    taken = history.subscriptions["exclusive"].taken
+    again = [each._replace(at_s=53.0) for each in taken if 28 <= each.at_s < 38]
+    index = next(index for index, each in enumerate(taken) if each.at_s > 53)
+    taken[index:index] = again
+
+
+def forgotten_in_the_end(history: History, _: Found) -> None:
+    taken = history.subscriptions["shared"].taken
+    history.settled_s = 200.0
+    taken.append(taken[-1]._replace(at_s=210.0))
+
+
 def stranger(history: History, _: Found) -> None:
     history.subscriptions["shared"].taken[10] = history.subscriptions["shared"].taken[10]._replace(consumer="x")
 
@@ -228,6 +246,8 @@ LIES: dict[str, tuple[Lie, str]] = {
     "a backlog that nobody knows": (unknown_backlog, "exclusive still has a backlog at the end: None"),
     "an error in calm": (told_in_calm, "e was told in a calm window: AlreadyClosed"),
     "a fault that never ends": (never_ending, "bookie paused never ended"),
+    "acknowledgements are forgotten": (forgotten_at_the_fault, "although its acknowledgement had time to be saved"),
+    "what is saved comes again": (forgotten_in_the_end, "when all was acknowledged and saved"),
     "a consumer that nobody made": (stranger, "shared was taken from by x"),
 }
 
@@ -288,3 +308,43 @@ def test_no_taker_in_any_calm_is_said() -> None:
     taken = history.subscriptions["exclusive"].taken
     history.subscriptions["exclusive"].taken = [each._replace(at_s=45 + chance.random()) for each in taken]
     assert "exclusive got nothing in any calm window" in violations(history, found)
+
+
+def test_every_kind_is_struck_once_before_chance_rules_and_the_seed_says_in_which_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Faults, "revive", lambda faults: None)
+    orders = []
+    for number in range(2):
+        faults = Faults(Cluster(tmp_path / str(number)), Random(3), History(), small_disk=None)
+        assert set(faults.struck.values()) == {0}, "a row for each kind, struck or not"
+        monkeypatch.setattr(faults, "_quit", _Hurry())
+        monkeypatch.setattr(
+            faults, "_kinds", {name: each._replace(strike=_idle) for name, each in faults._kinds.items()}
+        )
+        orders.append([faults.step() for _ in faults.struck])
+        assert all(faults.struck.values()), "each kind once"
+        assert faults.overlaps == sum(len(kinds) == 2 for kinds in orders[-1]) > 0
+        assert faults.impossible["full disk"] == "mounting a small file system needs root"
+        assert faults.impossible["cut link to bookie"] == "links are switched off"
+    assert orders[0] == orders[1]
+
+
+def test_a_fault_that_fails_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Faults(Cluster(tmp_path), Random(3), History(), small_disk=None)
+    monkeypatch.setattr(faults, "_kinds", {name: each._replace(strike=_fail) for name, each in faults._kinds.items()})
+    with pytest.raises(ZeroDivisionError):
+        faults.step()
+
+
+class _Hurry(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        return True
+
+
+def _idle(_: Random) -> None:
+    pass
+
+
+def _fail(_: Random) -> None:
+    raise ZeroDivisionError
