@@ -9,6 +9,7 @@ Decides.
 from pyroaring import BitMap64
 
 from magnetar.bookie.ledger_state import LedgerState
+from magnetar.errors import DamagedRecord
 
 
 class LedgerTable:
@@ -62,7 +63,11 @@ class LedgerTable:
         return ledger_id >= 0 and ledger_id in self._deleted
 
     def load_deleted(self, data: bytes) -> None:
-        self._deleted |= BitMap64.deserialize(data)
+        """What `tombstones` gave. Raises DamagedRecord."""
+        try:
+            self._deleted |= BitMap64.deserialize(data)
+        except (ValueError, IndexError) as error:
+            raise DamagedRecord(f"The index's list of deleted ledgers ({len(data)} bytes) cannot be read.") from error
 
     def has_changes(self) -> bool:
         return bool(self.changed) or self._deleted_changed or self._unsure_changed

@@ -129,7 +129,7 @@ class TimestampSchema(Schema[datetime]):
         return struct.pack(">q", (_aware(value) - _EPOCH) // timedelta(milliseconds=1))
 
     def decode(self, data: bytes) -> datetime:
-        return _EPOCH + timedelta(milliseconds=_number(data, ">q", self.info.name))
+        return _moment(self.info.name, milliseconds=_number(data, ">q", self.info.name))
 
 
 class InstantSchema(Schema[datetime]):
@@ -146,7 +146,7 @@ class InstantSchema(Schema[datetime]):
         if len(data) != 12:
             raise BadSchema(f"Instant has 12 bytes, not {len(data)}")
         seconds, nanos = struct.unpack(">qi", data)
-        return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+        return _moment("Instant", seconds=seconds, microseconds=nanos // 1000)
 
 
 class LocalDateSchema(Schema[date]):
@@ -156,7 +156,7 @@ class LocalDateSchema(Schema[date]):
         return struct.pack(">q", (value - _EPOCH_DAY) // _DAY)
 
     def decode(self, data: bytes) -> date:
-        return _EPOCH_DAY + timedelta(days=_number(data, ">q", "LocalDate"))
+        return _moment("LocalDate", days=_number(data, ">q", "LocalDate")).date()
 
 
 class LocalTimeSchema(Schema[time]):
@@ -185,6 +185,14 @@ class LocalDateTimeSchema(Schema[datetime]):
 
     def decode(self, data: bytes) -> datetime:
         return datetime.combine(LocalDateSchema().decode(data[:8]), LocalTimeSchema().decode(data[8:]))
+
+
+def _moment(name: str, **since: int) -> datetime:
+    """So long after 1970. Raises BadSchema for what Python has no year for."""
+    try:
+        return _EPOCH + timedelta(**since)
+    except OverflowError as error:
+        raise BadSchema(f"a payload is no {name} of the years 1 to 9999") from error
 
 
 def _aware(value: datetime) -> datetime:

@@ -28,6 +28,7 @@ from magnetar.wire.proto.ml_formats_pb2 import (
     ManagedLedgerInfo,
     ManagedLedgerInfoMetadata,
 )
+from magnetar.wire.text_fields import unreadable
 
 _MAGIC: Final = 0x4778
 _HEAD: Final = Struct(">HI")
@@ -57,6 +58,8 @@ def _decode(data: bytes, message: AnyMessage) -> AnyMessage:
     try:
         message.ParseFromString(_plain(data))
         _require_whole(message)
+        if wrong := unreadable(message):
+            raise ValueError(f"it has bytes that are no UTF-8 in {wrong}")
     except (DecodeError, StructError, zlib.error, ValueError) as error:
         name = message.DESCRIPTOR.name
         raise DamagedRecord(f"A {name} of {len(data)} bytes in the metadata store cannot be read: {error}") from error

@@ -17,6 +17,7 @@ _DELETING: Final = "magnetar.deleting"
 _DELETED: Final = "magnetar.deleted"
 _RESERVED: Final = "magnetar.reserved"
 _KEPT_PREFIX: Final = "magnetar.kept."
+_DIGITS_MAX: Final = 19
 
 
 class Intents(NamedTuple):
@@ -65,4 +66,4 @@ def joined_properties(
 
 def _ids_of(text: str) -> list[int]:
     """Ledger ids written as `3,5,6`."""
-    return [int(part) for part in text.split(",") if part.strip().isdigit()]
+    return [int(part) for part in text.split(",") if part.isdecimal() and len(part) <= _DIGITS_MAX]

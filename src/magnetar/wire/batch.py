@@ -7,6 +7,7 @@ Bytes after the last announced message are ignored, as every client does.
 Decides.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from struct import Struct
 from struct import error as StructError
@@ -22,6 +23,7 @@ Buffer: TypeAlias = bytes | memoryview
 
 SIZE_BYTES: Final = 4
 _SIZE: Final = Struct(">I")
+_SEQUENCE_ID: Final = re.compile(rb"\x40[\x80-\xff]{0,9}[\x00-\x7f]", re.DOTALL)
 MESSAGE_BYTES_MIN: Final = 6
 """The smallest message of a batch: a size, and metadata with nothing but a payload size of 0."""
 
@@ -64,7 +66,7 @@ def spans(payload: bytes, count: int) -> list[tuple[int, int, int, bool]]:
     if not 1 <= count <= size_bytes // MESSAGE_BYTES_MIN:
         raise BadPayload(f"A batch of {count} messages does not fit into {size_bytes} bytes.")
     found: list[tuple[int, int, int, bool]] = []
-    append, size_at = found.append, _SIZE.unpack_from
+    append, size_at, is_id = found.append, _SIZE.unpack_from, _SEQUENCE_ID.fullmatch
     begin, is_out = SIZE_BYTES, False
     try:
         for _ in range(count):
@@ -75,7 +77,16 @@ def spans(payload: bytes, count: int) -> list[tuple[int, int, int, bool]]:
                 second = payload[place]
                 size += (second << 7) - 128
                 place = begin + 3 if second < 128 else -1
-            if payload[begin] == 0x18 and (place == until or (0 < place < until and payload[place] == 0x40)):
+            # A field behind the sequence id would hold against what stands before it: there is room for none.
+            if (
+                payload[begin] == 0x18
+                and (place == until or (0 < place < until and payload[place] == 0x40))
+                and (
+                    until - place < 4
+                    or (payload[place + 1] > 127 and until - place == 4)
+                    or is_id(payload, place, until)
+                )
+            ):
                 end = until + size
             else:
                 metadata = parse_single(payload[begin:until], len(found))

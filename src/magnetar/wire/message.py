@@ -40,7 +40,8 @@ def is_intact(body: Buffer, start: int = 0) -> bool:
     if body[start : start + 2] != _MAGIC:
         return True
     covered = start + CHECKSUM_BYTES
-    return extend(0, memoryview(body)[covered:]) == int.from_bytes(body[start + 2 : covered], "big")
+    expected = int.from_bytes(body[start + 2 : covered], "big")
+    return covered <= len(body) and extend(0, memoryview(body)[covered:]) == expected
 
 
 def check_intact(body: Buffer, start: int = 0) -> None:

@@ -73,10 +73,12 @@ class MessageRow:
             last, epoch = after, -1
             if last < id_end and command[last] == 0x18:
                 _, last = decode(command, last + 1)
-            if last == id_end and last < end and command[last] == 0x28:
+            if last != id_end:
+                return NO_ROW
+            if last < end and command[last] == 0x28:
                 epoch, last = decode(command, last + 1)
             # Nothing else is said: no redelivery count, no part of a batch.
-            if last != end or id_end > end or number_bytes > _NUMBER_BYTES_MAX:
+            if last != end or number_bytes > _NUMBER_BYTES_MAX:
                 return NO_ROW
         except (BadCommand, IndexError):
             return NO_ROW

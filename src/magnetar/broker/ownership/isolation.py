@@ -10,6 +10,7 @@ Decides.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import isfinite
 from typing import Any, NamedTuple
 
 from magnetar.broker.ownership.load_data import BrokerLoad
@@ -40,8 +41,8 @@ def decode_policies(record: Mapping[str, Any] | None) -> list[IsolationPolicy]:
     for name, data in sorted((record or {}).items()):
         if not isinstance(data, dict):
             continue
-        failover = data.get("auto_failover_policy") or {}
-        parameters = failover.get("parameters") or {}
+        failover = _object(data.get("auto_failover_policy"))
+        parameters = _object(failover.get("parameters"))
         found.append(
             IsolationPolicy(
                 name,
@@ -96,8 +97,12 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
     """A pattern that is none matches nothing."""
     try:
         return re.compile(pattern)
-    except re.error:
+    except (re.error, RecursionError, OverflowError):
         return None
+
+
+def _object(data: object) -> Mapping[str, Any]:
+    return data if isinstance(data, dict) else {}
 
 
 def _texts(data: object) -> tuple[str, ...]:
@@ -106,6 +111,7 @@ def _texts(data: object) -> tuple[str, ...]:
 
 def _number(text: object, default: float) -> float:
     try:
-        return float(str(text))
+        number = float(str(text))
     except ValueError:
         return default
+    return number if isfinite(number) else default
