@@ -27,7 +27,7 @@ _EDGES: Final = (
     (1 << 64) - 1,
 )
 _WIDTHS: Final = (1, 2, 4, 8)
-_NESTED: Final = (b"[", b'{"a":', b"\x0a\x7f", b"(", b"<")
+_NESTED: Final = (b"[", b'{"a":', b"\x0a\x7f", b"(", b"<", b"a<", b"a{", b"\x02")
 
 
 def hostile(good: Sequence[bytes], random: Random) -> bytes:

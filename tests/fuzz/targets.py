@@ -7,7 +7,7 @@ Decides.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from magnetar.bookie import entry_log_format, journal_format, last_mark, ledger_state
 from magnetar.broker.auth import htpasswd, open_id, revocation
@@ -19,6 +19,7 @@ from magnetar.broker.schemas import avro, protobuf, schema
 from magnetar.broker.transactions import coordinator_state, marker, record_batch, segment_format
 from magnetar.broker.transactions.txn_id import TxnId
 from magnetar.client import schema_key_value
+from magnetar.client.schema_protobuf import ProtobufNativeSchema
 from magnetar.config.properties import parse_properties
 from magnetar.errors import BadFrame, MagnetarError
 from magnetar.ids import Position
@@ -30,7 +31,7 @@ from magnetar.metadata import embedded_format, format_level_record, remote_proto
 from magnetar.metadata.store import Change, ChangeKind, Record
 from magnetar.metadata.tree import Counted, Held, Removed, SessionClosed, SessionOpened, Written
 from magnetar.names import NamespaceName, TopicName
-from magnetar.wire import batch, broker_entry, commands, compression, frame, haproxy, hot, message
+from magnetar.wire import broker_entry, commands, compression, frame, haproxy, hot, message
 from magnetar.wire.bookkeeper import cookie, entry_set, ledger_metadata, packet, registry, v2, v3
 from magnetar.wire.bookkeeper import entry as packed_entry
 from magnetar.wire.proto import bookkeeper_pb2 as bk
@@ -38,15 +39,11 @@ from magnetar.wire.proto import ledger_formats_pb2 as ledger_pb
 from magnetar.wire.proto import ml_formats_pb2 as ml
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from magnetar.wire.proto import transaction_metadata_pb2
-
-PIECE_BYTES_MAX: Final = 1 << 20
-
-
-class Target(NamedTuple):
-    name: str
-    decode: Callable[[bytes], object]
-    good: tuple[bytes, ...]
-
+from tests.fuzz.by_hand import BY_HAND
+from tests.fuzz.client_targets import CLIENT
+from tests.fuzz.role_targets import ROLES
+from tests.fuzz.target import PIECE_BYTES_MAX, Target, answer_of
+from tests.fuzz.twins import TWINS
 
 # --- Pulsar's wire --------------------------------------------------------------------------------
 
@@ -74,7 +71,6 @@ _SUBSCRIBE: Final = pb.BaseCommand(
 ).SerializeToString()
 _SEND: Final = hot.encode_send(3, 300, 5, 304)
 _ACK: Final = hot.encode_ack(1, [(5, 6), (5, 7)])[frame.HEADER_BYTES :]
-_BATCH: Final = batch.join([batch.BatchedMessage(pb.SingleMessageMetadata(payload_size=0), b"x" * n) for n in (1, 200)])
 
 
 def _frames(data: bytes) -> None:
@@ -92,32 +88,6 @@ def _packets(data: bytes) -> None:
     whole, parts = packet.PacketCutter(PIECE_BYTES_MAX), packet.PacketCutter(PIECE_BYTES_MAX)
     middle = len(data) // 3
     assert whole.feed(data) == parts.feed(data[:middle]) + parts.feed(data[middle:])
-
-
-def _send(data: bytes) -> None:
-    """What is read by hand is what protobuf reads."""
-    fields = hot.decode_send(data)
-    if fields is not None:
-        send = commands.parse(data, commands.Sender.CLIENT).send
-        assert fields == (send.producer_id, send.sequence_id, send.num_messages, send.highest_sequence_id)
-
-
-def _ack(data: bytes) -> None:
-    fields = hot.decode_ack(data)
-    assert fields == hot.decode_ack_plainly(data) or not data.startswith(_ACK[:3])
-    if fields is not None:
-        commands.parse(data, commands.Sender.CLIENT)
-
-
-def _batch(data: bytes) -> None:
-    """Where messages lie, with and without parsing their metadata."""
-    try:
-        split = batch.split(data, 2)
-    except MagnetarError:
-        split = []
-    spans = batch.spans(data, 2)
-    if split:
-        assert [bytes(each.payload) for each in split] == [data[begin:end] for _, begin, end, _ in spans]
 
 
 def _facts(data: bytes) -> None:
@@ -148,11 +118,8 @@ _PULSAR: Final = (
             _CONNECT,
         ),
     ),
-    Target("SEND by hand", _send, (_SEND, hot.encode_send(1, 1, 1), hot.encode_send(200, 1 << 20, 100, 1 << 21))),
-    Target("ACK by hand", _ack, (_ACK,)),
     Target("message", message.split, (_message(), _message(partition_key="k", num_messages_in_batch=3))),
     Target("message's checksum", message.check_intact, (_message(),)),
-    Target("batch", _batch, (_BATCH, _BATCH * 2)),
     Target("broker entry", broker_entry.read, (_stored(),)),
     Target(
         "facts of an entry",
@@ -207,6 +174,7 @@ _BOOKKEEPER: Final = (
         ),
     ),
     Target("version 3 requests", v3.decode_request, (v3.encode(_READ)[4:],)),
+    Target("version 3 requests refused", v3.read_header, (v3.encode(_READ)[4:],)),
     Target("version 3 answers", v3.decode_response, (v3.answer(_READ, bk.EOK).SerializePartialToString(),)),
     Target("packed entry", packed_entry.read_header, (bytes(60),)),
     Target("set of entry ids", lambda data: entry_set.decode(data, 10_000), (entry_set.encode([1, 2, 3, 9, 10]),)),
@@ -391,13 +359,13 @@ def _key_and_value(definition: bytes) -> None:
 
 def _name(data: bytes) -> None:
     text = data.decode(errors="replace")
-    TopicName.parse(text)
-    NamespaceName.parse(text)
+    answer_of(lambda: TopicName.parse(text))
+    answer_of(lambda: NamespaceName.parse(text))
 
 
 _SEGMENT, _SEGMENT_FACTS = bucket_format.encode_segment([(1, 2, 3), (4, 5, 6)])
 _ABORTED = segment_format.encode_segment([(TxnId(3, number), Position(5, number)) for number in range(3)])
-_NATIVE: Final = b'{"fileDescriptorSet":"CgA=","rootMessageTypeName":"a.B","rootFileDescriptorName":"a.proto"}'
+_NATIVE: Final = ProtobufNativeSchema(pb.MessageIdData).info.definition
 _AVRO: Final = b'{"type":"record","name":"R","fields":[{"name":"a","type":["null","int"],"default":null}]}'
 
 _BROKER: Final = (
@@ -428,8 +396,14 @@ _BROKER: Final = (
         ),
     ),
     Target("transaction's marker", _facts, (marker.encode_marker(TxnId(1, 2), 3, commit=True),)),
-    Target("revoked tokens", revocation.parse_revoked, (b"abc\n# no\nsub:x\n",)),
-    Target("provider's keys", open_id.parse_keys, (b'{"keys":[{"kty":"RSA","kid":"a","n":"AQAB","e":"AQAB"}]}',)),
+    Target("revoked tokens", revocation.parse_revoked, (b"jti:abc\n# no\nsub:x\n",)),
+    Target(
+        "provider's keys",
+        open_id.parse_keys,
+        (
+            b'{"keys":[{"kty":"RSA","kid":"a","n":"u1SU1LfVLPHCozMxH2Mo4lgOEePzNm0tRgeLezV6ffAt0gunVTLw7onLRnrq0_IzW7yWR7QkrmBL7jTKEn5u-qKhbwKfBstIs-bMY2Zkp18gnTxKLxoS2tFczGkPLPgizskuemMghRniWaoLcyehkd3qqGElvW_VDL5AaWTg0nLVkjRo9z-40RQzuVaE8AkAFmxZzow3x-VJYKdjykkJ0iT9wCS0DRTXu269V264Vf_3jvredZiKRkgwlL9xNAwxXFg0x_XFw005UWVRIkdgcKWTjpBP2dPwVZ4WWC-9aGVd-Gyn1o0CLelf4rEjGoXbAAEgAqeGUxrcIlbjXfbcmw","e":"AQAB"}]}',
+        ),
+    ),
     Target(
         "users",
         lambda data: htpasswd.parse_users(data.decode(errors="replace")),
@@ -441,4 +415,14 @@ _BROKER: Final = (
     Target("names", _name, (b"persistent://a/b/c-partition-3", b"a/b", b"t")),
 )
 
-TARGETS: Final = (*_PULSAR, *_BOOKKEEPER, *_DISKS, *_RECORDS, *_BROKER)
+TARGETS: Final[tuple[Target, ...]] = (
+    *_PULSAR,
+    *_BOOKKEEPER,
+    *_DISKS,
+    *_RECORDS,
+    *_BROKER,
+    *BY_HAND,
+    *TWINS,
+    *CLIENT,
+    *ROLES,
+)

@@ -64,10 +64,11 @@ def _reads(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 for handler in node.handlers
                 for each in (ast.walk(handler.type) if handler.type is not None else ())
             }
-            for each in node.body:
-                yield from walk(each, function, is_guarded or bool(names & _CATCHING))
-            for each in (*node.handlers, *node.orelse, *node.finalbody):
-                yield from walk(each, function, is_guarded)
+            rest: list[ast.AST] = [*node.handlers, *node.orelse, *node.finalbody]
+            for statement in node.body:
+                yield from walk(statement, function, is_guarded or bool(names & _CATCHING))
+            for part in rest:
+                yield from walk(part, function, is_guarded)
             return
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not is_guarded:
             owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
