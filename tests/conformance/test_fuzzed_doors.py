@@ -1,27 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both ports under random and broken bytes from clients that nobody knows: the process keeps its memory, its time and
-its other clients. FUZZ_SECONDS=600 makes it long.
+"""Ports under random and broken bytes, from clients that nobody knows and from some that are logged in: the process
+keeps its memory, its time and its other clients. FUZZ_SECONDS=600 makes it long, FUZZ_SEED=n strikes as before.
 """
 
+import contextlib
 import os
 import random
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pulsar
 import pytest
 
+from magnetar.wire import commands
+from magnetar.wire.frame import FrameCutter
 from magnetar.wire.proto import pulsar_api_pb2 as pb
+from magnetar.wire.runs import Frame
 from tests.cluster import Cluster
 from tests.conformance.guarded import GuardedStandalone, token
+from tests.fuzz import strikes
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "2"))
-QUICK = {"admin.head_timeout_ms": "2000"}
+# Topics are those that there are, so that what grows is not what was asked for.
+QUICK = {"admin.head_timeout_ms": "2000", "allowAutoTopicCreation": "false", "transactionCoordinatorEnabled": "true"}
 GROWTH_BYTES_MAX = 96 * 1024 * 1024
 ANSWER_S_MAX = 20.0
+
+
+@pytest.fixture
+def seed() -> int:
+    """Said on standard output, which pytest shows for a test that fails."""
+    found = int(os.environ.get("FUZZ_SEED") or random.SystemRandom().randrange(2**32))
+    sys.stdout.write(f"FUZZ_SEED={found}\n")
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +98,7 @@ def strike(port: int, content: bytes, chance: random.Random) -> None:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def test_nobody_known_harms_the_doors(standalone: GuardedStandalone) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+def test_nobody_known_harms_the_doors(standalone: GuardedStandalone, seed: int) -> None:
     chance = random.Random(seed)
     headers = {"Authorization": f"Bearer {token('admin')}"}
     before = resident_bytes(standalone.pid)
@@ -114,38 +129,133 @@ def test_a_token_in_a_url_is_not_read(standalone: GuardedStandalone) -> None:
     assert right not in standalone.log_path.read_text(encoding="utf-8", errors="replace")
 
 
-def test_nobody_known_harms_a_bookie(tmp_path: Path) -> None:
+class Healthy:
+    """A client on a topic of its own; calling it proves that it is still served."""
+
+    def __init__(self, standalone: GuardedStandalone) -> None:
+        self._client = pulsar.Client(
+            standalone.service_url,
+            authentication=pulsar.AuthenticationToken(token("admin")),
+            logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+            operation_timeout_seconds=int(ANSWER_S_MAX),
+        )
+        self._producer = self._client.create_producer("persistent://public/default/healthy")
+        self._consumer = self._client.subscribe("persistent://public/default/healthy", "s")
+        self._count = 0
+
+    def __call__(self) -> None:
+        self._count += 1
+        self._producer.send(str(self._count).encode())
+        found = self._consumer.receive(timeout_millis=int(ANSWER_S_MAX * 1000))
+        assert found.data() == str(self._count).encode()
+        self._consumer.acknowledge(found)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@pytest.fixture(scope="module")
+def healthy(standalone: GuardedStandalone) -> Iterator[Healthy]:
+    with standalone.admin() as admin:
+        for path, body in (
+            ("/tenants/public", {"adminRoles": ["admin"], "allowedClusters": ["standalone"]}),
+            ("/namespaces/public/default", None),
+            ("/namespaces/public/struck", None),
+            ("/persistent/public/default/healthy", None),
+            ("/persistent/public/default/struck", None),
+            ("/persistent/public/struck/t", None),
+        ):
+            assert admin.put(path, json=body).status_code in (204, 409), path
+    client = Healthy(standalone)
+    yield client
+    client.close()
+
+
+def converse(port: int, chance: random.Random) -> None:
+    """Log in, open a producer and a consumer, and only then go wrong."""
+    with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S_MAX) as door:
+        door.sendall(strikes.connect(token("admin")))
+        cutter = FrameCutter(1 << 20)
+        answers: list[Frame] = []
+        while not answers:
+            piece = door.recv(65_536)
+            assert piece, "a client that logs in as it should is cut off"
+            answers = cutter.feed(piece)
+        said = commands.parse(answers[0][0], commands.Sender.BROKER)
+        assert said.type == commands.Type.CONNECTED, said
+        try:
+            door.sendall(strikes.opening("persistent://public/default/struck"))
+            for _ in range(chance.choice((1, 3))):
+                door.sendall(strikes.conversation("persistent://public/default/struck", chance))
+                door.settimeout(0.005)
+                with contextlib.suppress(TimeoutError):
+                    while door.recv(65_536):
+                        pass
+                door.settimeout(ANSWER_S_MAX)
+        except OSError:
+            return
+        if chance.random() < 0.3:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_nobody_logged_in_harms_the_others(standalone: GuardedStandalone, healthy: Healthy, seed: int) -> None:
+    """Commands and bodies from a super user, so that nothing is refused before it is read."""
+    chance = random.Random(seed)
+    healthy()
+    before = resident_bytes(standalone.pid)
+    until = time.monotonic() + SECONDS
+    rounds = 0
+    while time.monotonic() < until or rounds < 5:
+        for _ in range(10):
+            converse(standalone.port, chance)
+            strike(standalone.http_port, strikes.admin_request(token("admin"), chance), chance)
+        healthy()
+        rounds += 1
+    grown = resident_bytes(standalone.pid) - before
+    assert grown < GROWTH_BYTES_MAX, f"{grown} bytes more after {rounds} rounds"
+    log = standalone.log_path.read_text(encoding="utf-8", errors="replace")
+    assert "Traceback" not in log, log[log.index("Traceback") - 2000 :][:6000]
+
+
+def test_nobody_known_harms_a_bookie_or_its_metadata(tmp_path: Path, seed: int) -> None:
     secret = tmp_path / "secret"
     secret.write_text("canary-of-the-shared-secret")
     settings = {"bookie_server.secret_file": str(secret)}
     with Cluster(tmp_path, bookies=1, broker=False, environment=settings) as cluster:
-        bookie = cluster.bookies[0]
-        pid = bookie.said["pid"]
-        seed = random.SystemRandom().randrange(2**32)
+        bookie, metadata = cluster.bookies[0], cluster.metadata
+        assert metadata is not None
         chance = random.Random(seed)
-        before = resident_bytes(pid)
+        struck = (bookie, metadata)
+        before = [resident_bytes(role.pid) for role in struck]
         until = time.monotonic() + SECONDS / 2
-        strikes = 0
-        while time.monotonic() < until or strikes < 60:
-            for port in (bookie.told_port, int(bookie.web_url.rpartition(":")[2])):
-                kinds = (bookie_frame, http_request, lambda chance: chance.randbytes(chance.choice((1, 100, 65_536))))
-                strike(port, chance.choice(kinds)(chance), chance)
-                strikes += 1
-        assert httpx.get(f"{bookie.web_url}/metrics", timeout=ANSWER_S_MAX).status_code == 200, f"seed {seed}"
-        grown = resident_bytes(pid) - before
-        assert grown < GROWTH_BYTES_MAX, f"seed {seed}: {grown} bytes more after {strikes} strikes"
-        log = bookie.log_path.read_text(encoding="utf-8", errors="replace")
-        assert "Traceback" not in log, f"seed {seed}: {log[-2000:]}"
-        assert "canary" not in log
+        rounds = 0
+        doors = (
+            (bookie.told_port, strikes.bookie_frame),
+            (int(bookie.web_url.rpartition(":")[2]), http_request),
+            (int(bookie.web_url.rpartition(":")[2]), strikes.bookie_request),
+            (metadata.told_port, strikes.metadata_frames),
+        )
+        while time.monotonic() < until or rounds < 20:
+            for port, kind in doors:
+                content = kind(chance) if chance.random() < 0.8 else chance.randbytes(chance.choice((1, 100, 65_536)))
+                strike(port, content, chance)
+            rounds += 1
+        assert httpx.get(f"{bookie.web_url}/metrics", timeout=ANSWER_S_MAX).status_code == 200
+        for role, resident in zip(struck, before, strict=True):
+            grown = resident_bytes(role.pid) - resident
+            assert grown < GROWTH_BYTES_MAX, f"{role.name}: {grown} bytes more after {rounds} rounds"
+            log = role.log_path.read_text(encoding="utf-8", errors="replace")
+            assert "Traceback" not in log, f"{role.name}: {log[-4000:]}"
+            assert "canary" not in log
 
 
-def bookie_frame(chance: random.Random) -> bytes:
-    """A request of either version, with lengths and bytes that lie."""
-    body = bytearray(struct.pack(">BBh", 2, chance.randrange(8), chance.randrange(4)) + chance.randbytes(60))
-    for _ in range(chance.choice((0, 3))):
-        body[chance.randrange(len(body))] = chance.randrange(256)
-    size = chance.choice((len(body), 0, 3, 2**31 - 1, 2**32 - 1, chance.randrange(2**32)))
-    return struct.pack(">I", size) + bytes(body)
+def test_a_body_that_nests_too_deeply_is_answered(tmp_path: Path) -> None:
+    with Cluster(tmp_path, bookies=1, broker=False) as cluster:
+        bookie = cluster.bookies[0]
+        for path in ("/api/v1/bookie/state/readonly", "/api/v1/autorecovery/decommission"):
+            answer = httpx.put(f"{bookie.web_url}{path}", content=strikes.DEEP, timeout=ANSWER_S_MAX)
+            assert answer.status_code == 400, path
+        assert "Traceback" not in bookie.log_path.read_text(encoding="utf-8", errors="replace")
 
 
 def test_who_says_nothing_is_cut_off_and_counts_against_nobody(standalone: GuardedStandalone) -> None:
