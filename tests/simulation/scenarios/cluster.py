@@ -57,9 +57,12 @@ class ClusterStory:
             "managedLedgerDefaultAckQuorum": str(ack_quorum),
         }
         self.brokers = BrokerCluster(world, self.storage, random.choice((2, 2, 3, 5)), given)
-        topics = [f"persistent://{NAMESPACE}/t-{number}" for number in range(random.choice((1, 2, 3)))]
+        topics_count = world.at_most("topics", random.choice((1, 2, 3)))
+        topics = [f"persistent://{NAMESPACE}/t-{number}" for number in range(topics_count)]
         self.messaging = Messaging(world, self.brokers.url, topics, sends_max=_SENDS_MAX, pause_s=_PAUSE_S)
         given["brokerDeduplicationEnabled"] = str(self.messaging.deduplicates).lower()
+        # Now and then what is known is saved within a story.
+        given["brokerDeduplicationEntriesInterval"] = stream(world.seed, "deduplication").choice(("5", "1000"))
         self.messaging.undisturbed = self._undisturbed
         clients = [*self.messaging.producers, *self.messaging.consumers]
         # Brokers are struck as often as bookies and clients together.

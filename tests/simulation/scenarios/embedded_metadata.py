@@ -2,30 +2,41 @@
 """The embedded metadata store, unchanged, on a machine that crashes: what a put answered is there in the next life.
 
 Each key gets rising numbers. After every start a key must hold a number that was asked for, and not one before the last
-that was answered.
+that was answered. One more is counted up by rivals, who each replace the version that they have read: no step of it is
+taken by two, and none that was answered is lost.
 """
 
 import asyncio
 
+from magnetar.errors import BadVersion
 from magnetar.metadata.embedded import EmbeddedStore
+from magnetar.metadata.store import MUST_NOT_EXIST
 from magnetar.runtime.simulated_faults import Latency
 from tests.simulation.world.checkers.violation import Violation
 from tests.simulation.world.node import Node
+from tests.simulation.world.planted_bugs import planted
 from tests.simulation.world.registry import scenario
 from tests.simulation.world.world import World
 
 _KEYS = 4
+_RIVALS = 2
 _SECONDS = 15.0
 
 
 @scenario("embedded-metadata")
 async def embedded_metadata(world: World) -> None:
+    with planted(world.planted):
+        await _told(world)
+
+
+async def _told(world: World) -> None:
     node = world.node("metadata")
     world.node("elsewhere")
     faults = node.disk.kernel.faults
     faults.write_latency, faults.sync_latency = Latency(0.05, 0.1), Latency(0.5, 2.0)
-    keys = [_Key(world, f"/keys/{number}") for number in range(_KEYS)]
-    node.start(lambda node: _live(node, keys))
+    keys = [_Key(world, f"/keys/{number}") for number in range(world.at_most("keys", _KEYS))]
+    counter = _Counter(world)
+    node.start(lambda node: _live(node, keys, counter))
     world.nemesis.targets = [node]
     await world.nemesis.run(_SECONDS)
     world.nemesis.heal()
@@ -73,7 +84,34 @@ class _Key:
         await asyncio.sleep(pause_s)
 
 
-async def _live(node: Node, keys: list[_Key]) -> None:
+class _Counter:
+    """A number that rivals count up; each step is one's alone."""
+
+    PATH = "/counter"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._last = 0
+
+    async def count(self, store: EmbeddedStore, pause_s: float) -> None:
+        record = await store.get(self.PATH)
+        number, version = (int(record.value), record.version) if record is not None else (0, MUST_NOT_EXIST)
+        if number < self._last:
+            self._break(f"it holds {number}, and {self._last} was answered")
+        await asyncio.sleep(pause_s)
+        try:
+            await store.put(self.PATH, b"%d" % (number + 1), expected_version=version)
+        except BadVersion:
+            return
+        if number + 1 <= self._last:
+            self._break(f"the step to {number + 1} was answered twice")
+        self._last = max(self._last, number + 1)
+
+    def _break(self, sentence: str) -> None:
+        self._world.check([Violation("I18 monotonic", f"{self.PATH}: {sentence}")])
+
+
+async def _live(node: Node, keys: list[_Key], counter: _Counter) -> None:
     random = node.random(f"pauses-{node.lives}")
     store = await EmbeddedStore.open(node.disk, "metadata", clock=node.clock)
     for key in keys:
@@ -84,6 +122,13 @@ async def _live(node: Node, keys: list[_Key]) -> None:
         while True:
             await key.write(store, 0.02 * random.random())
 
+    async def count_for_ever(number: int) -> None:
+        pauses = node.random(f"rival-{number}-{node.lives}")
+        while True:
+            await counter.count(store, 0.02 * pauses.random())
+
     async with asyncio.TaskGroup() as group:
         for key in keys:
             group.create_task(write_for_ever(key))
+        for number in range(_RIVALS):
+            group.create_task(count_for_ever(number))

@@ -35,6 +35,7 @@ _SECONDS = 30.0
 # After calm the load manager may go on for a while; then it rests for longer than a minute, whose moves are limited.
 _SETTLING_S = 30.0
 _RESTING_S = 65.0
+_TOPICS = 8
 _LOOKS_MAX = 5
 _BUNDLES_MAX = 12
 _REDIRECTS_MAX = 20
@@ -62,10 +63,13 @@ class OwnershipStory:
             ),
         )
         self.sessions = Sessions(model)
-        topics = (TopicName.parse(f"persistent://{NAMESPACE}/t-{number}") for number in range(8))
-        self.rates = {topic: random.choice((1e5, 1e6, 5e6, 2e7, 6e7)) for topic in topics}
+        rates = [random.choice((1e5, 1e6, 5e6, 2e7, 6e7)) for _ in range(_TOPICS)][: world.at_most("topics", _TOPICS)]
+        self.rates = {
+            TopicName.parse(f"persistent://{NAMESPACE}/t-{number}"): rate for number, rate in enumerate(rates)
+        }
         settings = _drawn(random)
-        nodes = [world.node(f"broker-{number}") for number in range(1, random.randint(2, 5) + 1)]
+        brokers = world.at_most("brokers", random.randint(2, 5))
+        nodes = [world.node(f"broker-{number}") for number in range(1, brokers + 1)]
         self.members = [SimMember(node, self.sessions, settings, self.rates) for node in nodes]
         world.nemesis.forbid(*(kind for kind in world.nemesis.kinds if kind not in _OF_PROCESSES))
         world.nemesis.targets = nodes

@@ -89,7 +89,9 @@ class Storage:
             self.ledgers_max = _DUELS_MAX
             self.cluster.haste = random.choice((0.0, 0.4))
             world.network.links.settings.tail_ms = random.choice((10.0, 30.0, 100.0))
-        self.clients = [_Client(self, world.node(f"client-{number}")) for number in range(random.choice((2, 3)))]
+        self.ledgers_max = world.at_most("ledgers", self.ledgers_max)
+        clients_count = world.at_most("clients", random.choice((2, 3)))
+        self.clients = [_Client(self, world.node(f"client-{number}")) for number in range(clients_count)]
         self.weather = StorageWeather(self.cluster, [client.node for client in self.clients])
         # Ledgers that were made, oldest first, and those whose writer may still be at work.
         self.made: list[int] = []

@@ -59,7 +59,7 @@ class TransactionStory:
     ) -> None:
         """Calm: nobody strikes, and no bundle is moved."""
         self.world = world
-        self.inputs = inputs
+        self.inputs = world.at_most("inputs", inputs)
         self.is_calm = is_calm
         self.history = world.history
         random = world.random
@@ -77,7 +77,7 @@ class TransactionStory:
         self.brokers = BrokerCluster(world, self.storage, random.choice((2, 3)), given)
         world.network.links.settings.tail_ms = random.choice((0.3, 10.0, 50.0))
         self.sender = world.node("sender")
-        self.copiers = [world.node(f"copier-{number}") for number in range(copiers)]
+        self.copiers = [world.node(f"copier-{number}") for number in range(world.at_most("copiers", copiers))]
         # Brokers are struck as often as bookies and clients together.
         world.nemesis.targets = [*self.brokers.nodes * 2, *self.storage.nodes, *self.copiers]
         self.weather = MetadataWeather(world, self.storage.sessions, stream(world.seed, "weather"))

@@ -76,11 +76,12 @@ class Messaging:
         self.history = world.history
         self.topics = topics
         self._url = url
-        self._sends_max = sends_max
+        self._sends_max = world.at_most("messages", sends_max)
         self._pause_s = pause_s
         self.deduplicates = random.random() < 0.5
         types = random.sample(list(ConsumerType), random.randint(1, audiences_max))
-        self.audiences = [Audience(type_, random.random() < 0.3, random.random() < 0.5) for type_ in types]
+        audiences = [Audience(type_, random.random() < 0.3, random.random() < 0.5) for type_ in types]
+        self.audiences = audiences[: world.at_most("subscriptions", len(audiences))]
         self.batches = random.random() < 0.5
         # Where receipts travel for long, some are lost with their broker, and messages are sent again.
         world.network.links.settings.tail_ms = random.choice((0.3, 30.0, 100.0))

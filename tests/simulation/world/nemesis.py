@@ -80,6 +80,7 @@ class Nemesis:
 
     async def run(self, seconds: float) -> None:
         """Strike now and then, for so long."""
+        seconds = self._world.at_most("seconds", seconds)
         if not self.rates:
             self.draw_swarm()
         end = self._world.loop.time() + seconds

@@ -43,6 +43,7 @@ from magnetar.metadata.cache import RecordCache
 from magnetar.metadata.store import Change, SessionEvent
 from magnetar.wire.bookkeeper.codes import LAST_ADD_CONFIRMED
 from magnetar.wire.bookkeeper.entry import EntryPacker
+from tests.simulation.world import planted_broker_bugs as broker_bugs
 from tests.simulation.world.storage_cluster import SMALL_BOOKIE
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -332,4 +333,15 @@ BUGS: dict[str, Bug] = {
     "given-up-before-closed": _given_up_before_closed,
     "look-ups-stay-cached": _look_ups_stay_cached,
     "shedding-flaps": _shedding_flaps,
+    "duplicates-ahead": broker_bugs.duplicates_ahead,
+    "aborted-is-visible": broker_bugs.aborted_is_visible,
+    "marker-not-stored": broker_bugs.marker_not_stored,
+    "pending-ack-not-saved": broker_bugs.pending_ack_not_saved,
+    "transactions-not-replayed": broker_bugs.transactions_not_replayed,
+    "buckets-not-scheduled": broker_bugs.buckets_not_scheduled,
+    "delays-cut-short": broker_bugs.delays_cut_short,
+    "horizon-ahead": broker_bugs.horizon_ahead,
+    "metadata-before-sync": broker_bugs.metadata_before_sync,
+    "versions-ignored": broker_bugs.versions_ignored,
+    "copies-not-synced": broker_bugs.copies_not_synced,
 }

@@ -5,9 +5,11 @@ Every module under tests/simulation/scenarios/ is imported; `@scenario("name")` 
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+from tests.simulation.world.planted_table import rates_of
 from tests.simulation.world.schedule import Policy
 from tests.simulation.world.shrink import UNRESTRAINED, Restraint
 from tests.simulation.world.world import Scenario, Verdict, World
@@ -39,10 +41,25 @@ def run_seed(
     planted: frozenset[str] = frozenset(),
     policy: Policy | None = None,
     restraint: Restraint = UNRESTRAINED,
-    rates: Mapping[str, float] | None = None,
 ) -> Verdict:
-    """`rates` are faults per virtual second by kind, instead of those that the seed would draw."""
+    """A planted bug may bring rates of its own, instead of those that the seed would draw."""
     world = World(seed, planted=planted, policy=policy)
-    world.nemesis.without, world.nemesis.strikes_max = restraint
-    world.nemesis.rates.update(rates or {})
+    world.nemesis.without, world.nemesis.strikes_max, at_most = restraint
+    world.work_max.update(at_most)
+    world.nemesis.rates.update(rates_of(planted, name))
     return world.run(name, scenarios()[name])
+
+
+class Knobs(NamedTuple):
+    """What a restraint may name."""
+
+    kinds: frozenset[str]
+    measures: frozenset[str]
+
+
+def knobs(name: str) -> Knobs:
+    """Of one scenario; it is run without a storm to see what it asks for."""
+    world = World(0)
+    world.work_max["seconds"] = 0
+    verdict = world.run(name, scenarios()[name])
+    return Knobs(frozenset(world.nemesis.kinds), frozenset(verdict.measures))

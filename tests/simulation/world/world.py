@@ -23,7 +23,8 @@ How to write a scenario: a module in tests/simulation/scenarios/ with
 for ever; it is cancelled by nobody: a node ends by dying. If it returns or raises, the node is started again after a
 while, as a service would be; the error is kept in `world.exits`. The scenario itself runs outside all nodes.
 
-Bugs to plant, to see that they are found: `if "ack-before-sync" in world.planted`.
+Bugs to plant, to see that they are found: `if "ack-before-sync" in world.planted`. What can be done less of, so that
+a failing story becomes small: `for _ in range(world.at_most("messages", 100))`; the storm's length is one by itself.
 
 Everything random comes from `world.random`, `node.random(name)` or `stream(world.seed, …)`. Never iterate over a set of
 objects, never use `id()` or `hash()`, and never look at a real clock: the trace of a seed must be the same everywhere.
@@ -35,7 +36,7 @@ import gc
 import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from magnetar.runtime.chance import stream
 from tests.simulation.world.atlas import Atlas
@@ -62,7 +63,11 @@ class Verdict(NamedTuple):
     acknowledged: int
     callbacks: int
     virtual_s: float
+    # How much work there was, by measure: what a smaller story may have less of.
+    measures: dict[str, float]
 
+
+Number = TypeVar("Number", int, float)
 
 # Operations whose `ok` promises that something was stored.
 _STORING = ("add", "send", "put")
@@ -84,6 +89,9 @@ class World:
         self.atlas = Atlas()
         self.durable_acks = DurableAcks()
         self.faults: Counter[str] = Counter()
+        # By measure: how much work there may be at most, and how much there is.
+        self.work_max: dict[str, int] = {}
+        self.measures: dict[str, float] = {}
         # (node, error) of every process that ended by itself.
         self.exits: list[tuple[str, BaseException | None]] = []
         self._violations: list[Violation] = []
@@ -97,6 +105,11 @@ class World:
         if name not in self.nodes:
             self.nodes[name] = Node(self, name, len(self.nodes) + 1)
         return self.nodes[name]
+
+    def at_most(self, measure: str, number: Number) -> Number:
+        """How much of its work a scenario is to do: all of it, or less in a smaller story."""
+        self.measures[measure] = number = min(number, self.work_max.get(measure, number))
+        return number
 
     def check(self, violations: list[Violation]) -> None:
         self._violations += violations
@@ -155,6 +168,7 @@ class World:
             sum(op.outcome is Outcome.OK for op in self.history.operations if op.kind in _STORING),
             self.loop.callbacks,
             self.loop.time(),
+            dict(self.measures),
         )
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -168,6 +182,11 @@ class World:
         unwound: set[asyncio.Task[Any]] = set()
         # Whoever makes a future in its last steps would otherwise make a loop for it that nobody closes.
         asyncio.set_event_loop(self.loop)
+        # What an asynchronous generator waits for is not closed with the task that it is read by.
+        for generator in list(self.loop._asyncgens):  # type: ignore[attr-defined]
+            if hasattr(generator.ag_await, "close"):
+                with contextlib.suppress(BaseException):
+                    generator.ag_await.close()
         # What is unwound may start tasks in its last steps; they never ran, and are unwound too.
         while left := asyncio.all_tasks(self.loop) - unwound:
             unwound |= left
