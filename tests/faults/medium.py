@@ -5,6 +5,7 @@ Names and pages are those of the simulated disk: what no sync covered survives i
 """
 
 from collections.abc import Iterable
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 
@@ -31,6 +32,43 @@ class Medium:
 
     def lay_out(self, directory: Path) -> None:
         _lay_out(self._names.root, directory)
+
+    @classmethod
+    def holding(cls, directory: Path) -> "Medium":
+        """What lies in a directory, durable."""
+        medium = cls()
+        medium._names.root = _taken(directory)
+        return medium
+
+    def copy(self) -> "Medium":
+        return deepcopy(self)
+
+    # --- few enough losses to try them all ------------------------------------------------------------------
+
+    def unsynced_names(self) -> int:
+        return len(self._names._pending)
+
+    def unsynced_writes(self) -> int:
+        """Of files whose every loss matters; nobody reads what a database notes for people."""
+        return sum(len(pages._pending) for path, pages in self._names.files() if not _is_note(path))
+
+    def keep_names(self, chosen: int) -> None:
+        """Of the changes of names that no sync covered, those whose bits are set."""
+        names = self._names
+        names._pending = [change for number, change in enumerate(names._pending) if chosen >> number & 1]
+        names.lose_power(_AllKept())
+
+    def keep_writes(self, chosen: int) -> None:
+        """Of the writes that no sync covered, those whose bits are set, each whole, and none of the notes."""
+        number = 0
+        for path, pages in self._names.files():
+            kept = []
+            if not _is_note(path):
+                kept = [operation for each, operation in enumerate(pages._pending) if chosen >> (number + each) & 1]
+                number += len(pages._pending)
+            pages._pending = kept
+            pages.sync(pages.mark())
+            pages.visible = bytearray(pages.durable)
 
     def _play(self, call: Recorded) -> None:
         names, path = self._names, call.path
@@ -73,6 +111,26 @@ class Medium:
             node.sync(mark)
         elif isinstance(node, Directory):
             self._names.sync(path)
+
+
+class _AllKept(Random):
+    def random(self) -> float:
+        return 0.0
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        return (start if stop is None else stop) - 1
+
+
+def _is_note(path: str) -> bool:
+    return path.rpartition("/")[2] == "LOG"
+
+
+def _taken(directory: Path) -> Directory:
+    taken = Directory()
+    for path in sorted(directory.iterdir()):
+        taken.visible[path.name] = _taken(path) if path.is_dir() else Pages(path.read_bytes())
+    taken.durable = dict(taken.visible)
+    return taken
 
 
 def _lay_out(directory: Directory, target: Path) -> None:

@@ -54,21 +54,23 @@ _SYNCS = ("fsync", "fdatasync")
 
 def record(command: list[str], directory: Path, strace: str) -> list[Recorded]:
     """Run a command to its end under strace; everything it did below the directory."""
+    lengths = {str(path.relative_to(directory)): path.stat().st_size for path in directory.rglob("*") if path.is_file()}
     output = directory.parent / f"{directory.name}.strace"
     # Bytes are never cut, strings are always hexadecimal, descriptors come with their paths.
     traced = [strace, "-f", "-y", "-xx", "-s", "100000000", "-e", f"trace={_CALLS}", "-o", str(output), *command]
     subprocess.run(traced, check=True, stdout=subprocess.DEVNULL)
     with output.open() as lines:
-        return list(_Parser(str(directory)).parsed(lines))
+        return list(_Parser(str(directory), lengths).parsed(lines))
 
 
 class _Parser:
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, lengths: dict[str, int]) -> None:
+        """`lengths`: of the files that are there before it begins."""
         self._root = root.rstrip("/")
         self._unfinished: dict[str, str] = {}
         self._positions: dict[str, int] = {}
         self._appending: set[str] = set()
-        self._lengths: dict[str, int] = {}
+        self._lengths = lengths
 
     def parsed(self, lines: Iterator[str]) -> Iterator[Recorded]:
         for raw in lines:
