@@ -215,6 +215,7 @@ def test_nobody_logged_in_harms_the_others(standalone: GuardedStandalone, health
     assert grown < GROWTH_BYTES_MAX, f"{grown} bytes more after {rounds} rounds"
     log = standalone.log_path.read_text(encoding="utf-8", errors="replace")
     assert "Traceback" not in log, log[log.index("Traceback") - 2000 :][:6000]
+    assert '"status": 500' not in log
 
 
 def test_nobody_known_harms_a_bookie_or_its_metadata(tmp_path: Path, seed: int) -> None:

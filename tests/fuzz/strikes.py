@@ -9,6 +9,8 @@ import struct
 from random import Random
 from typing import Any, Final
 
+from google.protobuf.descriptor import FieldDescriptor
+
 from magnetar.metadata import remote_protocol
 from magnetar.wire import batch, commands, hot, message
 from magnetar.wire.bookkeeper import v2, v3
@@ -49,14 +51,47 @@ def conversation(topic: str, chance: Random) -> bytes:
 
 def _command(topic: str, chance: Random) -> bytes:
     kind, body = chance.choice(_bodies(topic))
-    command = commands.wrap(kind, body).SerializeToString()
+    if chance.random() < 0.5:
+        _twist(body, chance)
+    command = commands.wrap(kind, body).SerializePartialToString()
     payload = chance.choice(_PAYLOADS) if kind == Type.SEND else b""
-    if chance.random() < 0.6:
+    # One that cannot be parsed ends the conversation.
+    if chance.random() < 0.15:
         command = hostile((command,), chance)
     if payload and chance.random() < 0.5:
         payload = hostile((payload,), chance)
     size = len(command) if chance.random() < 0.98 else chance.randrange(2**32)
     return struct.pack(">II", 4 + len(command) + len(payload), size) + command + payload
+
+
+def _twist(body: Any, chance: Random) -> None:
+    """A command that can be parsed, and says something odd in one of its fields."""
+    plain = [field for field in body.DESCRIPTOR.fields if not field.is_repeated and field.message_type is None]
+    if not plain:
+        return
+    field = chance.choice(plain)
+    odd = {
+        FieldDescriptor.CPPTYPE_STRING: (
+            "",
+            "x" * 5_000,
+            "a/b/c/d",
+            "persistent://public/default/none",
+            "\0",
+            "(" * 50,
+        ),
+        FieldDescriptor.CPPTYPE_BOOL: (True, False),
+        FieldDescriptor.CPPTYPE_UINT64: (0, 1, 2**31, 2**63, _NO),
+        FieldDescriptor.CPPTYPE_INT64: (-1, 0, 2**63 - 1, -(2**63)),
+        FieldDescriptor.CPPTYPE_UINT32: (0, 1, 2**31, 2**32 - 1),
+        FieldDescriptor.CPPTYPE_INT32: (-1, 0, 2**31 - 1, -(2**31)),
+        FieldDescriptor.CPPTYPE_ENUM: tuple(field.enum_type.values_by_number) if field.enum_type is not None else (),
+    }.get(field.cpp_type, ())
+    if odd and chance.random() < 0.9:
+        value = chance.choice(odd)
+        is_bytes = field.type == FieldDescriptor.TYPE_BYTES
+        setattr(body, field.name, value.encode() if is_bytes and isinstance(value, str) else value)
+    else:
+        body.ClearField(field.name)
 
 
 def _metadata(**more: Any) -> bytes:
