@@ -63,7 +63,7 @@ _POLICIES: Final = (
 )
 _BOUNDS: Final = b'{"boundaries":["0x00000000","0x80000000","0xffffffff"],"numBundles":2}'
 _KV: Final = {
-    "key": etcd_format.encoded("/root/a/b"),
+    "key": etcd_format.encoded("/base/a/b"),
     "value": etcd_format.encode_value(b"value", 1, 2),
     "version": "3",
     "create_revision": "4",

@@ -22,6 +22,7 @@ from tests.fuzz.mutation import hostile
 PRODUCER_ID: Final = 1
 CONSUMER_ID: Final = 1
 _NO: Final = 2**64 - 1
+_TXN: Final[dict[str, Any]] = {"txnid_least_bits": 1, "txnid_most_bits": 0, "request_id": 9}
 
 
 def connect(token: str) -> bytes:
@@ -114,9 +115,11 @@ _PAYLOADS: Final = (
 
 
 def _bodies(topic: str) -> tuple[tuple[Type.ValueType, Any], ...]:
+    return (*_of_messages(topic), *_of_topics(topic), *_of_transactions(topic))
+
+
+def _of_messages(topic: str) -> tuple[tuple[Type.ValueType, Any], ...]:
     place = pb.MessageIdData(ledgerId=0, entryId=0)
-    txn: dict[str, Any] = {"txnid_least_bits": 1, "txnid_most_bits": 0, "request_id": 9}
-    subscription = pb.Subscription(topic=topic, subscription="s")
     return (
         (Type.PRODUCER, pb.CommandProducer(topic=topic, producer_id=2, request_id=3, producer_name="n")),
         (
@@ -139,7 +142,7 @@ def _bodies(topic: str) -> tuple[tuple[Type.ValueType, Any], ...]:
                 consumer_id=CONSUMER_ID,
                 ack_type=pb.CommandAck.Cumulative,
                 message_id=[pb.MessageIdData(ledgerId=0, entryId=0, batch_index=1, ack_set=[5], batch_size=3)],
-                **txn,
+                **_TXN,
             ),
         ),
         (Type.FLOW, pb.CommandFlow(consumer_id=CONSUMER_ID, messagePermits=10)),
@@ -154,6 +157,14 @@ def _bodies(topic: str) -> tuple[tuple[Type.ValueType, Any], ...]:
         (Type.CLOSE_CONSUMER, pb.CommandCloseConsumer(consumer_id=2, request_id=8)),
         (Type.GET_LAST_MESSAGE_ID, pb.CommandGetLastMessageId(consumer_id=CONSUMER_ID, request_id=9)),
         (Type.CONSUMER_STATS, pb.CommandConsumerStats(consumer_id=CONSUMER_ID, request_id=10)),
+        (Type.PING, pb.CommandPing()),
+        # Only brokers say this.
+        (Type.MESSAGE, pb.CommandMessage(consumer_id=CONSUMER_ID, message_id=place)),
+    )
+
+
+def _of_topics(topic: str) -> tuple[tuple[Type.ValueType, Any], ...]:
+    return (
         (Type.LOOKUP, pb.CommandLookupTopic(topic=topic, request_id=11, advertised_listener_name="x")),
         (Type.PARTITIONED_METADATA, pb.CommandPartitionedTopicMetadata(topic=topic, request_id=12)),
         (
@@ -178,21 +189,24 @@ def _bodies(topic: str) -> tuple[tuple[Type.ValueType, Any], ...]:
                 ),
             ),
         ),
+    )
+
+
+def _of_transactions(topic: str) -> tuple[tuple[Type.ValueType, Any], ...]:
+    subscription = pb.Subscription(topic=topic, subscription="s")
+    return (
         (Type.TC_CLIENT_CONNECT_REQUEST, pb.CommandTcClientConnectRequest(tc_id=0, request_id=18)),
         (Type.NEW_TXN, pb.CommandNewTxn(tc_id=0, request_id=19)),
-        (Type.ADD_PARTITION_TO_TXN, pb.CommandAddPartitionToTxn(partitions=[topic], **txn)),
-        (Type.ADD_SUBSCRIPTION_TO_TXN, pb.CommandAddSubscriptionToTxn(subscription=[subscription], **txn)),
-        (Type.END_TXN, pb.CommandEndTxn(txn_action=pb.COMMIT, **txn)),
-        (Type.END_TXN_ON_PARTITION, pb.CommandEndTxnOnPartition(topic=topic, txn_action=pb.ABORT, **txn)),
+        (Type.ADD_PARTITION_TO_TXN, pb.CommandAddPartitionToTxn(partitions=[topic], **_TXN)),
+        (Type.ADD_SUBSCRIPTION_TO_TXN, pb.CommandAddSubscriptionToTxn(subscription=[subscription], **_TXN)),
+        (Type.END_TXN, pb.CommandEndTxn(txn_action=pb.COMMIT, **_TXN)),
+        (Type.END_TXN_ON_PARTITION, pb.CommandEndTxnOnPartition(topic=topic, txn_action=pb.ABORT, **_TXN)),
         (
             Type.END_TXN_ON_SUBSCRIPTION,
-            pb.CommandEndTxnOnSubscription(subscription=subscription, txn_action=pb.ABORT, **txn),
+            pb.CommandEndTxnOnSubscription(subscription=subscription, txn_action=pb.ABORT, **_TXN),
         ),
         (Type.AUTH_RESPONSE, pb.CommandAuthResponse(response=pb.AuthData(auth_method_name="token", auth_data=b"x"))),
-        (Type.PING, pb.CommandPing()),
         (Type.PONG, pb.CommandPong()),
-        # Only brokers say this.
-        (Type.MESSAGE, pb.CommandMessage(consumer_id=CONSUMER_ID, message_id=place)),
     )
 
 
