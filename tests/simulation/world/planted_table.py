@@ -39,16 +39,16 @@ TABLE: dict[str, Planted] = {
     "fence-before-durable": Planted("takeover", 1000, "I6 fenced-cannot-commit", also=_STORAGE),
     "no-rewrite": Planted("takeover", 1000, "I11 replicated", also=_STORAGE),
     "short-absence": Planted("takeover", 1000, "I6 fenced-cannot-commit", also=_STORAGE),
-    "unknown-is-absent": Planted("takeover", 1001, "I6 fenced-cannot-commit", also=_STORAGE),
+    "unknown-is-absent": Planted("takeover", 1002, "I6 fenced-cannot-commit", also=_STORAGE),
     "reads-do-not-fence": Planted("takeover", 1001, "I6 fenced-cannot-commit", {"rolling-restart": 1.0}, _STORAGE),
     "cookie-ignored": Planted("storage", 1003, "I14 honest", {"wiped-disk": 0.6, "kill": 0.3}, _STORAGE),
     "limbo-says-absent": Planted(
-        "storage", 1000, "I6 fenced-cannot-commit", {"wiped-disk": 0.6, "kill": 1.0, "clog": 0.5}, _STORAGE
+        "storage", 1003, "I14 honest", {"wiped-disk": 0.6, "kill": 1.0, "clog": 0.5}, _STORAGE
     ),
     "limbo-left-unproven": Planted(
         "storage", 1003, "I14 honest", {"wiped-disk": 0.6, "kill": 1.0, "clog": 0.5}, _STORAGE
     ),
-    "copies-nothing": Planted("storage", 1000, "I11 replicated", {"wiped-disk": 0.6, "kill": 0.3}, _STORAGE),
+    "copies-nothing": Planted("storage", 1003, "I14 honest", {"wiped-disk": 0.6, "kill": 0.3}, _STORAGE),
     "broker-ack-before-sync": Planted(
         "broker", 1000, "I1 acked-readable", {"power-loss": 1.0}, ("delayed", "compacted")
     ),
@@ -57,9 +57,9 @@ TABLE: dict[str, Planted] = {
     "cursor-not-saved": Planted("broker", 1001, "I9 cursor", also=_BROKER),
     "redelivery-lost": Planted("broker", 1000, "I9 cursor", also=_BROKER),
     "duplicates-forgotten": Planted("broker", 1003, "I4 no-duplicate", {"kill": 3.0, "cut": 1.0}, _BROKER),
-    "keys-not-drained": Planted("broker", 1000, "I3 order", also=_BROKER),
+    "keys-not-drained": Planted("broker", 1006, "I3 order", also=_BROKER),
     "batches-counted-whole": Planted("broker", 1000, "backlog is exact"),
-    "owners-not-fenced": Planted("cluster", 1004, "I6 fenced-cannot-commit", {"metadata-cut": 3.0, "cut": 4.0}),
+    "owners-not-fenced": Planted("cluster", 1003, "I6 fenced-cannot-commit", {"metadata-cut": 3.0, "cut": 4.0}),
     "given-up-before-closed": Planted("ownership", 1000, "I7 one-owner", also=("cluster", "transactions")),
     "look-ups-stay-cached": Planted("ownership", 1000, "look-ups agree", also=("cluster", "transactions")),
     "shedding-flaps": Planted("ownership", 1000, "load manager rests"),
@@ -70,7 +70,7 @@ TABLE: dict[str, Planted] = {
     "buckets-not-scheduled": Planted("delayed", 1000, "I20 delivered", {"kill": 1.0, "power-loss": 1.0}),
     "delays-cut-short": Planted("delayed", 1000, "I21 not before its time"),
     "horizon-ahead": Planted("compacted", 1000, "I22 latest of each key"),
-    "metadata-before-sync": Planted("embedded-metadata", 1000, "I1 acked-readable"),
+    "metadata-before-sync": Planted("embedded-metadata", 1003, "I1 acked-readable"),
     "versions-ignored": Planted("embedded-metadata", 1000, "I18 monotonic", also=("ownership",)),
 }
 
