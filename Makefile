@@ -83,7 +83,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 # --- checking ---------------------------------------------------------------------------------
 
 .PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss fuzz soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-lines spark-faults sim bench bench-peers bench-spark bench-spark-peers bench-page features
-test: $(VENV)/.spark $(VENV)/.compiled ## Run every suite that CI runs and print each one's share of the time.
+test: $(VENV)/.spark $(VENV)/.bench $(VENV)/.compiled ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
 ci: ## What CI runs: all suites; a missing system part is a failure, not a skip.

@@ -21,8 +21,14 @@ from hypothesis import HealthCheck, settings
 
 from tools.feature_record import RESULTS, FeatureRecord, known_features
 
-# How long an example takes, or drawing one, says something of the machine and nothing of the code.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes, or drawing one, says something of the machine and nothing of the code. Every run has other
+# examples; `EXAMPLES=2000 make unit` has more.
+settings.register_profile(
+    "house",
+    deadline=None,
+    max_examples=int(os.environ.get("EXAMPLES") or 50),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("house")
 
 Result = TypeVar("Result")
