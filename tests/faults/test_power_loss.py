@@ -72,7 +72,8 @@ def outcomes(calls: list[Recorded]) -> Iterator[Medium]:
     if 1 << changes > _OUTCOMES_MAX:
         return
     chosen: list[tuple[int, int]] = []
-    for names in range(1 << changes):
+    # With all names most files are there: what is too much is soon seen.
+    for names in reversed(range(1 << changes)):
         medium = played(calls)
         medium.keep_names(names)
         writes = 1 << medium.unsynced_writes()
