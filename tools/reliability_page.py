@@ -103,7 +103,8 @@ def _bugs(kept: dict[str, Any]) -> list[str]:
     ]
     for bug, row in kept["bugs"].items():
         promises = ", ".join(f"{promise} ({count})" for promise, count in row["promises"].items()) or "nothing"
-        lines.append(f"| {bug} | {row['scenario']} | {row['found']} of {row['seeds']} seeds | {promises} |")
+        of = "tests" if row["scenario"] == "tests" else "seeds"
+        lines.append(f"| {bug} | {row['scenario']} | {row['found']} of {row['seeds']} {of} | {promises} |")
     return [*lines, ""]
 
 
