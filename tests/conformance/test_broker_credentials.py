@@ -18,7 +18,7 @@ from tests.cluster import Cluster, RoleProcess
 from tests.conformance.certificates import Authority
 from tests.conformance.client_service import run
 from tests.conformance.guarded import SECRET, token
-from tests.conformance.web_socket import heard, opened, payload_of, refusal, say, sent
+from tests.conformance.web_socket import heard, opened_over_tls, payload_of, refusal, say, sent
 from tests.processes import free_port
 
 TOPIC = "/admin/v2/persistent/private/shared/t"
@@ -212,10 +212,10 @@ def test_a_websocket_at_any_broker_reaches_every_partition_with_its_own_rights(
     context = ssl.create_default_context(cafile=str(authority.file))
     owner = {"Authorization": f"Bearer {token('owner')}"}
     path = "persistent/private/shared/t"
-    with opened(brokers[1].web_url_tls, f"/ws/v2/consumer/{path}/all", owner, context) as taking:
+    with opened_over_tls(brokers[1].web_url_tls, f"/ws/v2/consumer/{path}/all", context, owner) as taking:
         for broker in brokers:
             making = f"/ws/v2/producer/{path}?messageRoutingMode=RoundRobinPartition"
-            with opened(broker.web_url_tls, making, owner, context) as socket:
+            with opened_over_tls(broker.web_url_tls, making, context, owner) as socket:
                 for number in range(PARTITIONS):
                     say(socket, payload=sent(f"{broker.name} {number}"))
                 assert {heard(socket)["result"] for _ in range(PARTITIONS)} == {"ok"}

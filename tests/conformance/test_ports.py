@@ -10,14 +10,13 @@ from typing import Any
 import httpx
 import pulsar
 import pytest
-from websockets.exceptions import InvalidMessage
 
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.brokers import QUICK, QUIET, value
 from tests.cluster import Cluster, RoleProcess
 from tests.conformance.certificates import Authority
 from tests.conformance.raw_client import RawClient
-from tests.conformance.web_socket import heard, opened, say, sent
+from tests.conformance.web_socket import heard, opened_over_tls, say, sent
 from tests.processes import free_port
 
 TOPIC = "persistent://public/default/locked"
@@ -104,16 +103,9 @@ def _open_websockets(said: list[dict[str, Any]], authority: Authority) -> None:
     for each in said:
         for number in range(4):
             path = TOPIC.replace("://", "/") + f"-{number}"
-            for left in (2, 1, 0):
-                try:
-                    with opened(each["webServiceUrl"], f"/ws/v2/producer/{path}", context=context) as socket:
-                        say(socket, payload=sent("x"))
-                        assert heard(socket)["result"] == "ok"
-                    break
-                except InvalidMessage:
-                    # A door that closes before it answers is knocked at again, as clients do.
-                    if not left:
-                        raise
+            with opened_over_tls(each["webServiceUrl"], f"/ws/v2/producer/{path}", context) as socket:
+                say(socket, payload=sent("x"))
+                assert heard(socket)["result"] == "ok"
 
 
 def _publish_and_consume(said: list[dict[str, Any]], authority: Authority) -> None:

@@ -18,7 +18,7 @@ from magnetar.broker.auth.grants import Need
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.cluster import RoleProcess
 from tests.conformance.guarded import SECRET, GuardedStandalone, expiring, token
-from tests.conformance.web_socket import end_of, heard, opened, payload_of, refusal, say, sent
+from tests.conformance.web_socket import end_of, heard, opened, opened_over_tls, payload_of, refusal, say, sent
 from tests.processes import free_port
 
 SPACE = "persistent/owned/space"
@@ -180,9 +180,8 @@ def test_a_service_of_its_own_speaks_for_whoever_calls(standalone: GuardedStanda
 @pytest.mark.feature("F-SEC-02", "F-PH-10")
 def test_sessions_and_posts_over_tls(standalone: GuardedStandalone) -> None:
     context = ssl.create_default_context(cafile=str(standalone.authority.file))
-    reading = opened(
-        standalone.web_url_tls, f"/ws/v2/reader/{SPACE}/secret?messageId=earliest", bearer("both"), context
-    )
+    path = f"/ws/v2/reader/{SPACE}/secret?messageId=earliest"
+    reading = opened_over_tls(standalone.web_url_tls, path, context, bearer("both"))
     with reading as socket, httpx.Client(verify=context, headers=bearer("writer")) as http:
         url = f"{standalone.web_url_tls}/topics/{SPACE}/secret"
         answer = http.post(url, json={"messages": [{"payload": "hidden"}]})

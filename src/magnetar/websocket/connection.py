@@ -73,8 +73,8 @@ class WebSocketConnection(asyncio.Protocol):
             self.data_received(early)
 
     def refuse(self, answer: Response) -> None:
-        """Say no in HTTP, and close; of no effect where a yes was said."""
-        if not self._gone and not self._is_accepted:
+        """Say no in HTTP, and close; of no effect where either was said."""
+        if not self._gone and not self._is_accepted and not self.transport.is_closing():
             self.transport.write(answer.serialize())
             self.transport.close()
 

@@ -104,7 +104,8 @@ class WebSocketService:
             self._refused.add(1)
             connection.refuse(refusal_of(error))
         finally:
-            # After a failure of ours, too, nobody is left to wait.
+            # After a failure of ours, too, nobody is left to wait: neither who was let in, nor who was not yet.
+            connection.refuse(refusal(503 if self._is_stopping else 500, "The session ended before it was open"))
             connection.close(FAILED, "The session ended")
             del self._connections[connection]
             if not self._connections:

@@ -12,13 +12,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from magnetar.broker.broker import Broker
 from magnetar.client.encryption import KeysByName, MessageEncryption
 from magnetar.config.websocket import WebSocketSettings
 from magnetar.runtime.clock import SystemClock
 from magnetar.runtime.memory_transport import connect_in_memory
 from magnetar.runtime.metrics import Metrics
 from magnetar.testing import LocalPulsar
-from magnetar.websocket.caller import AtBroker
+from magnetar.websocket.caller import AtBroker, Caller
+from magnetar.websocket.handshake import Handshake
 from magnetar.websocket.opening import opener
 from magnetar.websocket.service import WebSocketService
 from magnetar.wire.proto import pulsar_api_pb2 as pb
@@ -100,6 +102,50 @@ def test_sessions_are_bounded_and_make_room_when_they_end(loop_run: RunOnLoop) -
             answer = b""
             while not answer.startswith(b"HTTP/1.1 101"):
                 answer = (await opened(service, f"/ws/v2/producer/{NAMESPACE}/t")).answer
+
+    loop_run(scenario())
+
+
+class NeverAdmitting(AtBroker):
+    """Fails in its own way, or does not come to a decision."""
+
+    def __init__(self, broker: Broker, settings: WebSocketSettings, failure: Exception | None) -> None:
+        super().__init__(broker, settings, SystemClock())
+        self.failure = failure
+        self.is_asked = asyncio.Event()
+
+    async def admit(self, handshake: Handshake) -> Caller:
+        self.is_asked.set()
+        if self.failure is not None:
+            raise self.failure
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets that event")
+
+
+@pytest.mark.feature("B-27")
+@pytest.mark.parametrize("failure", [RuntimeError("a bug"), None])
+def test_who_was_not_let_in_yet_at_the_end_is_answered_and_let_go(
+    failure: Exception | None, loop_run: RunOnLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("magnetar.websocket.service._STOP_PATIENCE_S", 0.01)
+
+    async def scenario() -> None:
+        async with LocalPulsar() as pulsar:
+            settings = WebSocketSettings()
+            backend = NeverAdmitting(pulsar.standalone.broker, settings, failure)
+            service = WebSocketService(settings, backend, Metrics())
+            client = PlainClient()
+            path = f"/ws/v2/producer/{NAMESPACE}/t"
+            connect_in_memory(
+                lambda: client, lambda: service.new_connection("GET", path, HEADERS, ("10.0.0.1", 7), None), "test"
+            )
+            await backend.is_asked.wait()
+            if failure is None:
+                assert client.answer == b""
+                await service.stop()
+            await client.is_gone.wait()
+            assert client.answer.startswith(b"HTTP/1.1 503" if failure is None else b"HTTP/1.1 500")
+            await service.stop()
 
     loop_run(scenario())
 
