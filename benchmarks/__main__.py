@@ -11,25 +11,28 @@ Kafka speaks another protocol: it takes part in the loads that its own generator
 
 import argparse
 import os
-import shutil
 import statistics
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from benchmarks import administering, consuming, footprint, growth, kafka_loads, knobs, latency, publishing, takeover
 from benchmarks.figures import WORST, Figure, Scale
-from benchmarks.kafka_peer import KafkaBrokers, KafkaServer
+from benchmarks.kafka_peer import KafkaBrokers
 from benchmarks.peers import ApachePulsar, Missing
 from benchmarks.results import Run, Side
 from benchmarks.servers import Disk, Magnetar, Peer, Server, disk_of, machine_words, until_settled
+from benchmarks.shared_servers import SharedServers, given_back
+
+SPARE_GB: Final = 1.0
+"""What is left alone of a disk."""
 
 OnShared = Callable[[Server, Scale], list[Figure]]
 OnFresh = Callable[[Peer, Path, Scale], list[Figure]]
@@ -62,7 +65,7 @@ LOADS = (
     Load("publish", "publish-official", shared=publishing.python_clients, disk_gb=(0.05, 0.3, 1.7)),
     # So many seconds as fast as it goes: 1.1 GB/s over its four kinds of messages were measured, and journals.
     Load("publish", "publish-perf", fresh=publishing.pulsar_perf, peers_only=True, disk_gb=(27.0, 40.0, 75.0)),
-    Load("latency", "latency", shared=latency.fixed_rates, rounds=5),
+    Load("latency", "latency", shared=latency.fixed_rates, rounds=9),
     Load("latency", "latency-sizes", shared=latency.sizes, rounds=3, disk_gb=(0.2, 0.4, 1.4)),
     Load("latency", "one-at-a-time", shared=latency.one_at_a_time, rounds=3),
     Load("latency", "end-to-end", shared=latency.end_to_end, rounds=5),
@@ -119,10 +122,12 @@ def main() -> int:
     run.remarks = remarks
     if arguments.only:
         run.keep_earlier()
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=place) as scratch, ExitStack() as stack:
-        bench = _Bench(peers, kafka, Path(scratch), scale, arguments.rounds, stack, run)
-        for load in chosen:
-            bench.measure(load)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=place) as scratch:
+        shared = SharedServers(Path(scratch), disk.free_gb - SPARE_GB)
+        with closing(shared):
+            bench = _Bench(peers, kafka, Path(scratch), scale, arguments.rounds, shared, run)
+            for load in chosen:
+                bench.measure(load)
     run.write()
     run.show()
     return 1 if run.failures else 0
@@ -139,20 +144,20 @@ def chosen_loads(words: list[str], *, peers: bool) -> list[Load]:
 
 
 def needed_gb(chosen: list[Load], scale: Scale, sides: int, rounds: int | None) -> float:
-    """What shared servers gather up to a load, beside what that takes and gives back: at the worst moment."""
-    gathered = worst = 1.0
-    for load in chosen:
-        once = dict(zip(("quick", "usual", "full"), load.disk_gb, strict=True))[scale.name]
-        if load.shared is not None:
-            gathered += once * _rounds(load, scale, rounds) * sides
-        worst = max(worst, gathered if load.shared is not None else gathered + once)
-    return worst
+    """What the largest of the loads leaves on the disk: for more of them the shared servers are given back."""
+    return SPARE_GB + max(left_gb(load, scale, sides, rounds) for load in chosen)
+
+
+def left_gb(load: Load, scale: Scale, sides: int, rounds: int | None) -> float:
+    """All rounds of all sides on servers that are shared; of others one, since it is given back."""
+    once = dict(zip(("quick", "usual", "full"), load.disk_gb, strict=True))[scale.name]
+    return once * _rounds(load, scale, rounds) * sides if load.shared is not None else once
 
 
 def unfit(disk: Disk, needed: float, remarks: list[str]) -> str | None:
     """Why nothing can be measured on a disk; of one in memory it is said that it is none."""
     if disk.free_gb < needed:
-        return f"these loads need about {needed:.0f} GB, but {disk.words}: --directory names another place"
+        return f"one of these loads needs about {needed:.0f} GB, but {disk.words}: --directory names another place"
     if disk.is_memory:
         remarks.append(f"NO DISK: {disk.words}, where a sync costs nothing; --directory names another place")
         print(remarks[-1], file=sys.stderr, flush=True)
@@ -201,18 +206,16 @@ class _Bench:
         scratch: Path,
         scale: Scale,
         rounds: int | None,
-        stack: ExitStack,
+        shared: SharedServers,
         run: Run,
     ) -> None:
         self._peers = peers
         self._kafka = kafka
-        self._kafka_server: KafkaServer | None = None
         self._scratch = scratch
         self._scale = scale
         self._rounds = rounds
-        self._stack = stack
+        self._shared = shared
         self._run = run
-        self._servers: dict[str, Server] = {}
         self._made = 0
 
     def measure(self, load: Load) -> None:
@@ -220,12 +223,21 @@ class _Bench:
         began = time.perf_counter()
         found: dict[str, list[list[Figure]]] = {}
         rounds = _rounds(load, self._scale, self._rounds)
+        left = left_gb(load, self._scale, len(self._peers), self._rounds)
+        if self._shared.make_room(left):
+            words = (
+                f"NEW SERVERS for {load.name} and what follows: with what the loads before it left, it would not fit"
+            )
+            self._run.remarks.append(words)
+            print(words, file=sys.stderr, flush=True)
         for _ in range(rounds):
             for peer in self._peers[:1] if load.ours else self._peers:
                 self._try(load, peer.name, partial(self._once, load, peer), found)
             if self._kafka is not None and load.name in (*kafka_loads.SHARED, *kafka_loads.FRESH):
                 self._try(load, self._kafka.name, partial(self._once_on_kafka, load.name, self._kafka), found)
         sides = {name: medians(measured) for name, measured in found.items()}
+        if load.shared is not None:
+            self._shared.gathered_gb += left
         self._run.add(load.group, sides, os.getloadavg()[0], load.name, rounds)
         self._run.write()
         print(f"{load.name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
@@ -243,37 +255,24 @@ class _Bench:
         self._made += 1
         if load_name in kafka_loads.FRESH:
             directory = self._scratch / f"{load_name}-{kafka.name}-{self._made}"
-            with _given_back(directory):
+            with given_back(directory):
                 return kafka_loads.FRESH[load_name](kafka, directory, self._scale)
-        if self._kafka_server is None:
-            self._kafka_server = self._stack.enter_context(kafka.server(self._scratch / kafka.name))
-            kafka_loads.warm_up(self._kafka_server, self._scale)
-        until_settled(self._kafka_server.pid)
-        return kafka_loads.SHARED[load_name](self._kafka_server, self._scale)
+        server = self._shared.of(kafka.name, kafka.server, partial(kafka_loads.warm_up, scale=self._scale))
+        until_settled(server.pid)
+        return kafka_loads.SHARED[load_name](server, self._scale)
 
     def _once(self, load: Load, peer: Peer) -> list[Figure]:
         self._made += 1
         directory = self._scratch / f"{load.name}-{peer.name}-{self._made}"
-        with _given_back(directory):
+        with given_back(directory):
             if load.ours is not None:
                 return load.ours(directory, self._scale)
             if load.fresh is not None:
                 return load.fresh(peer, directory, self._scale)
         assert load.shared is not None
-        if peer.name not in self._servers:
-            self._servers[peer.name] = self._stack.enter_context(peer.server(self._scratch / peer.name))
-            publishing.warm_up(self._servers[peer.name], self._scale)
-        until_settled(self._servers[peer.name].pid)
-        return load.shared(self._servers[peer.name], self._scale)
-
-
-@contextmanager
-def _given_back(directory: Path) -> Iterator[None]:
-    """What a load leaves is in nobody's way afterwards: a disk that is nearly full makes servers read-only."""
-    try:
-        yield
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        server = self._shared.of(peer.name, peer.server, partial(publishing.warm_up, scale=self._scale))
+        until_settled(server.pid)
+        return load.shared(server, self._scale)
 
 
 def medians(rounds: list[list[Figure]]) -> list[Figure]:

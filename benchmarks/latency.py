@@ -48,7 +48,7 @@ def at_rate(
 
 
 def fixed_rates(server: Server, scale: Scale) -> list[Figure]:
-    seconds = scale.of(2, 10, 30)
+    seconds = scale.of(2, 6, 30)
     found = []
     at_rate(server, rate=1_000, seconds=1)
     for rate in (500, 2_000, 10_000):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `python -m benchmarks` does before it measures: it chooses loads, and looks at the disk."""
 
-from contextlib import ExitStack
+import os
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,12 +10,13 @@ import psutil
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import servers
+from benchmarks import publishing, servers
 from benchmarks.__main__ import LOADS, chosen_loads, needed_gb, unfit
 from benchmarks.figures import Figure, Scale
 from benchmarks.peers import Missing
 from benchmarks.results import Run, Side
 from benchmarks.servers import Disk, Magnetar, disk_of
+from benchmarks.shared_servers import SharedServers
 
 
 def test_a_word_that_chooses_nothing_is_an_error_before_a_peer_is_looked_for(
@@ -72,11 +74,44 @@ def test_more_is_needed_of_the_disk_at_larger_scales_beside_peers_and_for_more_l
     assert needs("usual", 2, "latency") < needs("usual", 2)
 
 
+def test_shared_servers_are_given_back_only_when_the_next_load_would_not_fit(tmp_path: Path) -> None:
+    class Server:
+        def __init__(self, directory: Path) -> None:
+            self.directory = directory
+
+        def __enter__(self) -> "Server":
+            self.directory.mkdir()
+            return self
+
+        def __exit__(self, *ended: object) -> None:
+            assert self.directory.exists()
+
+    begun: list[Server] = []
+    with closing(SharedServers(tmp_path, 10.0)) as shared:
+        assert not shared.make_room(11.0)
+        first = shared.of("magnetar", Server, begun.append)
+        assert shared.of("magnetar", Server, begun.append) is first
+        shared.gathered_gb += 6.0
+        assert not shared.make_room(4.0)
+        assert list(tmp_path.iterdir()) == [first.directory]
+        assert shared.make_room(4.5)
+        assert list(tmp_path.iterdir()) == []
+        second = shared.of("magnetar", Server, begun.append)
+        assert begun == [first, second]
+        assert not shared.make_room(10.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_everything_at_full_scale_beside_a_peer_fits_on_a_disk_that_holds_its_largest_load() -> None:
+    needed = needed_gb(chosen_loads([], peers=True), Scale("full"), 2, None)
+    assert needed == 1.0 + max(command.left_gb(load, Scale("full"), 2, None) for load in LOADS) < 80
+
+
 def test_a_disk_that_is_too_full_is_refused_and_one_in_memory_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     remarks: list[str] = []
     refused = unfit(Disk("ext4", "/dev/sda1", 4.0), 20.0, remarks)
     assert refused is not None
-    assert "need about 20 GB, but data on ext4 (/dev/sda1), 4 GB free" in refused
+    assert "needs about 20 GB, but data on ext4 (/dev/sda1), 4 GB free" in refused
     assert unfit(Disk("ext4", "/dev/sda1", 40.0), 20.0, remarks) is None
     assert remarks == []
     assert unfit(Disk("tmpfs", "tmpfs", 40.0), 20.0, remarks) is None
@@ -102,6 +137,38 @@ def test_the_disk_is_that_of_the_innermost_and_uppermost_mount(tmp_path: Path, m
     assert "data on ext4 (/dev/a), " in servers.machine_words(tmp_path)
 
 
+def test_new_servers_for_want_of_room_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Server:
+        pid = os.getpid()
+
+        def __init__(self, directory: Path) -> None:
+            pass
+
+        def __enter__(self) -> "Server":
+            return self
+
+        def __exit__(self, *ended: object) -> None:
+            pass
+
+    load = command.Load("group", "large", shared=lambda server, scale: [Figure("rate", 1.0, "msg/s")], rounds=2)
+    load = load._replace(disk_gb=(3.0, 3.0, 3.0))
+    run = Run("bench", "machine", "quick", [Side("magnetar", "")], tmp_path / "results")
+    with closing(SharedServers(tmp_path, 5.0)) as shared:
+        shared.of("magnetar", Server, lambda server: None)
+        bench = command._Bench([Magnetar()], None, tmp_path, Scale("quick"), None, shared, run)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(command, "until_settled", lambda pid: None)
+            patched.setattr(Magnetar, "server", lambda self, directory: Server(directory))
+            patched.setattr(publishing, "warm_up", lambda server, scale: None)
+            bench.measure(load)
+            assert run.remarks == []
+            bench.measure(load)
+    assert run.remarks == [
+        "NEW SERVERS for large and what follows: with what the loads before it left, it would not fit"
+    ]
+    assert run.remarks[0] in capsys.readouterr().err
+
+
 def test_what_a_load_of_its_own_server_left_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fresh(peer: object, directory: Path, scale: Scale) -> list[Figure]:
         directory.mkdir()
@@ -112,7 +179,7 @@ def test_what_a_load_of_its_own_server_left_is_given_back(tmp_path: Path, monkey
     run = Run("bench", "machine", "quick", [Side("magnetar", "")], tmp_path / "results")
     place = tmp_path / "data"
     place.mkdir()
-    with ExitStack() as stack:
-        command._Bench([Magnetar()], None, place, Scale("quick"), None, stack, run).measure(load)
+    with closing(SharedServers(place, 10.0)) as shared:
+        command._Bench([Magnetar()], None, place, Scale("quick"), None, shared, run).measure(load)
     assert [row["number"] for row in run.document()["rows"]] == [1.0]
     assert list(place.iterdir()) == []
