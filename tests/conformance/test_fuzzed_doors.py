@@ -6,7 +6,9 @@ keeps its memory, its time and its other clients. FUZZ_SECONDS=600 makes it long
 import contextlib
 import os
 import random
+import re
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -23,13 +25,16 @@ from magnetar.wire.proto import pulsar_api_pb2 as pb
 from magnetar.wire.runs import Frame
 from tests.cluster import Cluster
 from tests.conformance.guarded import GuardedStandalone, token
+from tests.conformance.test_proxy import ProxyProcess, guarded_proxy, running
 from tests.fuzz import strikes
+from tests.processes import free_port
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "2"))
 # Topics are those that there are, so that what grows is not what was asked for.
 QUICK = {"admin.head_timeout_ms": "2000", "allowAutoTopicCreation": "false", "transactionCoordinatorEnabled": "true"}
 GROWTH_BYTES_MAX = 96 * 1024 * 1024
 ANSWER_S_MAX = 20.0
+FAILED = b"HTTP/1.1 500"
 
 
 @pytest.fixture
@@ -42,8 +47,10 @@ def seed() -> int:
 
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedStandalone]:
-    with GuardedStandalone(tmp_path_factory.mktemp("fuzzed"), anonymousUserRole="", **QUICK) as running:
-        yield running
+    super_users = "localhost,superUser,admin,proxy"
+    directory = tmp_path_factory.mktemp("fuzzed")
+    with GuardedStandalone(directory, anonymousUserRole="", superUserRoles=super_users, **QUICK) as process:
+        yield process
 
 
 def resident_bytes(pid: int) -> int:
@@ -83,19 +90,32 @@ def http_request(chance: random.Random) -> bytes:
     return method + b" " + path + b" HTTP/1.1\r\nHost: h\r\n" + headers + b"\r\n\r\n" + chance.randbytes(100)
 
 
-def strike(port: int, content: bytes, chance: random.Random) -> None:
-    """Send in pieces, read a little, go away politely or not."""
-    with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S_MAX) as door:
+def called(port: int, context: ssl.SSLContext | None = None) -> socket.socket:
+    """A connection, over TLS where there is a context."""
+    door = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S_MAX)
+    if context is None:
+        return door
+    try:
+        return context.wrap_socket(door, server_hostname="localhost")
+    except BaseException:
+        door.close()
+        raise
+
+
+def strike(port: int, content: bytes, chance: random.Random, context: ssl.SSLContext | None = None) -> bytes:
+    """Send in pieces, read a little, go away politely or not; what was answered at once."""
+    with called(port, context) as door:
         try:
             cut = chance.randrange(len(content) + 1)
             door.sendall(content[:cut])
             door.sendall(content[cut:])
             door.settimeout(0.01)
-            door.recv(65_536)
+            answer = door.recv(65_536)
         except OSError:
-            return
+            return b""
         if chance.random() < 0.3:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        return answer
 
 
 def test_nobody_known_harms_the_doors(standalone: GuardedStandalone, seed: int) -> None:
@@ -132,15 +152,15 @@ def test_a_token_in_a_url_is_not_read(standalone: GuardedStandalone) -> None:
 class Healthy:
     """A client on a topic of its own; calling it proves that it is still served."""
 
-    def __init__(self, standalone: GuardedStandalone) -> None:
+    def __init__(self, service_url: str, topic: str) -> None:
         self._client = pulsar.Client(
-            standalone.service_url,
+            service_url,
             authentication=pulsar.AuthenticationToken(token("admin")),
             logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
             operation_timeout_seconds=int(ANSWER_S_MAX),
         )
-        self._producer = self._client.create_producer("persistent://public/default/healthy")
-        self._consumer = self._client.subscribe("persistent://public/default/healthy", "s")
+        self._producer = self._client.create_producer(topic)
+        self._consumer = self._client.subscribe(topic, "s")
         self._count = 0
 
     def __call__(self) -> None:
@@ -155,47 +175,63 @@ class Healthy:
 
 
 @pytest.fixture(scope="module")
-def healthy(standalone: GuardedStandalone) -> Iterator[Healthy]:
+def topics(standalone: GuardedStandalone) -> None:
     with standalone.admin() as admin:
         for path, body in (
             ("/tenants/public", {"adminRoles": ["admin"], "allowedClusters": ["standalone"]}),
             ("/namespaces/public/default", None),
             ("/namespaces/public/struck", None),
             ("/persistent/public/default/healthy", None),
+            ("/persistent/public/default/healthy-behind", None),
+            ("/persistent/public/default/newcomer", None),
             ("/persistent/public/default/struck", None),
             ("/persistent/public/struck/t", None),
         ):
             assert admin.put(path, json=body).status_code in (204, 409), path
-    client = Healthy(standalone)
+
+
+@pytest.fixture(scope="module")
+def healthy(standalone: GuardedStandalone, topics: None) -> Iterator[Healthy]:
+    client = Healthy(standalone.service_url, "persistent://public/default/healthy")
     yield client
     client.close()
 
 
-def converse(port: int, chance: random.Random) -> None:
-    """Log in, open a producer and a consumer, and only then go wrong."""
-    with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S_MAX) as door:
-        door.sendall(strikes.connect(token("admin")))
-        cutter = FrameCutter(1 << 20)
-        answers: list[Frame] = []
-        while not answers:
-            piece = door.recv(65_536)
-            assert piece, "a client that logs in as it should is cut off"
-            answers = cutter.feed(piece)
-        said = commands.parse(answers[0][0], commands.Sender.BROKER)
+def converse(
+    port: int, chance: random.Random, target: bytes | None = None, context: ssl.SSLContext | None = None
+) -> None:
+    """Log in, open a producer and a consumer, and only then go wrong. `target` is the broker behind a proxy."""
+    with called(port, context) as door:
+        door.sendall(strikes.connect(token("admin"), target))
+        said = first_command(door)
         assert said.type == commands.Type.CONNECTED, said
-        try:
-            door.sendall(strikes.opening("persistent://public/default/struck"))
-            for _ in range(chance.choice((1, 3))):
-                door.sendall(strikes.conversation("persistent://public/default/struck", chance))
-                door.settimeout(0.005)
-                with contextlib.suppress(TimeoutError):
-                    while door.recv(65_536):
-                        pass
-                door.settimeout(ANSWER_S_MAX)
-        except OSError:
-            return
-        if chance.random() < 0.3:
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        go_wrong(door, chance)
+
+
+def first_command(door: socket.socket) -> pb.BaseCommand:
+    cutter = FrameCutter(1 << 20)
+    answers: list[Frame] = []
+    while not answers:
+        piece = door.recv(65_536)
+        assert piece, "a client that says what it should is cut off"
+        answers = cutter.feed(piece)
+    return commands.parse(answers[0][0], commands.Sender.BROKER)
+
+
+def go_wrong(door: socket.socket, chance: random.Random) -> None:
+    try:
+        door.sendall(strikes.opening("persistent://public/default/struck"))
+        for _ in range(chance.choice((1, 3))):
+            door.sendall(strikes.conversation("persistent://public/default/struck", chance))
+            door.settimeout(0.005)
+            with contextlib.suppress(TimeoutError):
+                while door.recv(65_536):
+                    pass
+            door.settimeout(ANSWER_S_MAX)
+    except OSError:
+        return
+    if chance.random() < 0.3:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def test_nobody_logged_in_harms_the_others(standalone: GuardedStandalone, healthy: Healthy, seed: int) -> None:
@@ -270,3 +306,175 @@ def test_who_says_nothing_is_cut_off_and_counts_against_nobody(standalone: Guard
     finally:
         for door in idle:
             door.close()
+
+
+# --- proxies --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stranger() -> Iterator[socket.socket]:
+    """Takes connections where the proxy may lead to, and is no broker."""
+    with socket.create_server(("127.0.0.1", free_port())) as listener:
+        listener.settimeout(ANSWER_S_MAX)
+        yield listener
+
+
+def address_of(listener: socket.socket) -> str:
+    return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def proxy(
+    standalone: GuardedStandalone, stranger: socket.socket, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ProxyProcess]:
+    certificate, key = standalone.authority.sign("localhost", "proxy")
+    process = guarded_proxy(
+        tmp_path_factory.mktemp("proxy"),
+        standalone,
+        webSocketServiceEnabled="true",
+        servicePortTls=str(free_port()),
+        webServicePortTls=str(free_port()),
+        tlsCertificateFilePath=certificate,
+        tlsKeyFilePath=key,
+        tlsTrustCertsFilePath=str(standalone.authority.file),
+        # Whatever is asked for, it stays here: a host that has an address of another machine, ports with somebody known
+        # behind them and one with nobody.
+        brokerProxyAllowedHostNames="127.0.0.1,192.0.2.1,::1",
+        brokerProxyAllowedIPAddresses="127.0.0.0/8",
+        # Nobody is let wait for so long: whoever is, shows.
+        brokerProxyConnectTimeoutMs=str(int(ANSWER_S_MAX * 3000)),
+        **{"admin.head_timeout_ms": "2000", "security.login_pause_max_ms": "1"},
+    )
+    ports = (standalone.port, standalone.http_port, process.port, stranger.getsockname()[1], 1)
+    process.configure(brokerProxyAllowedTargetPorts=",".join(map(str, ports)))
+    with running(process):
+        yield process
+
+
+@pytest.fixture(scope="module")
+def healthy_behind(proxy: ProxyProcess, topics: None) -> Iterator[Healthy]:
+    client = Healthy(proxy.service_url, "persistent://public/default/healthy-behind")
+    yield client
+    client.close()
+
+
+def doors_of(proxy: ProxyProcess) -> dict[str, int]:
+    """Ports by the names of their URLs."""
+    return {name: int(url.rpartition(":")[2]) for name, url in proxy.said.items() if name.endswith(("Url", "UrlTls"))}
+
+
+class Unharmed:
+    """What must be true of a proxy and the broker behind it, however they were struck since this was made."""
+
+    def __init__(self, proxy: ProxyProcess, standalone: GuardedStandalone) -> None:
+        self._struck: tuple[ProxyProcess | GuardedStandalone, ...] = (proxy, standalone)
+        self._before = [resident_bytes(each.pid) for each in self._struck]
+
+    def check(self, said: str) -> None:
+        for each, before in zip(self._struck, self._before, strict=True):
+            name = type(each).__name__
+            grown = resident_bytes(each.pid) - before
+            assert grown < GROWTH_BYTES_MAX, f"{name}: {grown} bytes more after {said}"
+            log = each.log_path.read_text(encoding="utf-8", errors="replace")
+            assert "Traceback" not in log, f"{name}: " + log[max(0, log.index("Traceback") - 2000) :][:6000]
+            failed = re.search(r'.*status"?[=:] ?500.*', log)
+            assert failed is None, f"{name}: {failed and failed[0]}"
+            for secret in ("canary", token("admin"), token("admin").rpartition(".")[2], token("proxy"), "\x1b"):
+                assert secret not in log, f"{name}: {secret!r} is in its log"
+
+
+def test_nobody_known_harms_a_proxy(
+    standalone: GuardedStandalone, proxy: ProxyProcess, healthy_behind: Healthy, seed: int
+) -> None:
+    """Some over TLS, some with what is no TLS; and some who name a broker without saying who they are."""
+    chance = random.Random(seed)
+    context = ssl.create_default_context(cafile=str(standalone.authority.file))
+    healthy_behind()
+    unharmed = Unharmed(proxy, standalone)
+    kinds = (
+        command_frame,
+        http_request,
+        lambda chance: strikes.connect("no.token.here", strikes.stray_target(chance)),
+        lambda chance: strikes.connect("no.token.here", f"127.0.0.1:{standalone.port}".encode()),
+        lambda chance: strikes.passed_request("no.token.here", chance),
+        lambda chance: strikes.web_socket("no.token.here", chance),
+        lambda chance: chance.randbytes(chance.choice((1, 100, 65_536))),
+    )
+    until = time.monotonic() + SECONDS
+    rounds = 0
+    while time.monotonic() < until or rounds < 5:
+        for name, port in list(doors_of(proxy).items()) * 10:
+            over_tls = name.endswith("Tls") and chance.random() < 0.5
+            answer = strike(port, chance.choice(kinds)(chance), chance, context if over_tls else None)
+            assert not answer.startswith(FAILED), answer
+        healthy_behind()
+        rounds += 1
+    unharmed.check(f"{rounds} rounds")
+
+
+def be_led_astray(port: int, target: bytes, chance: random.Random, context: ssl.SSLContext | None) -> None:
+    """To a broker that there is not: the client is told so, and not kept waiting."""
+    with called(port, context) as door:
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            door.sendall(strikes.connect(token("admin"), target))
+            door.recv(65_536)
+        go_wrong(door, chance)
+
+
+def be_led_to_a_stranger(
+    port: int, stranger: socket.socket, chance: random.Random, context: ssl.SSLContext | None
+) -> None:
+    """To somebody who takes the proxy's connection and is no broker."""
+    with called(port, context) as door:
+        door.sendall(strikes.connect(token("admin"), address_of(stranger).encode()))
+        connection, _ = stranger.accept()
+        with connection:
+            connection.settimeout(ANSWER_S_MAX)
+            assert connection.recv(65_536), "a proxy that says nothing"
+            with contextlib.suppress(OSError):
+                connection.sendall(strikes.broker_answers(chance))
+            if chance.random() < 0.3:
+                go_wrong(door, chance)
+        # Whatever the stranger said, it has left.
+        door.settimeout(ANSWER_S_MAX)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            while door.recv(65_536):
+                pass
+
+
+def test_nobody_logged_in_harms_a_proxy(
+    standalone: GuardedStandalone, proxy: ProxyProcess, stranger: socket.socket, healthy_behind: Healthy, seed: int
+) -> None:
+    """Whom it leads to the broker, whom it answers itself, and who wants to be led elsewhere."""
+    chance = random.Random(seed)
+    context = ssl.create_default_context(cafile=str(standalone.authority.file))
+    healthy_behind()
+    unharmed = Unharmed(proxy, standalone)
+    doors = doors_of(proxy)
+    ways = ((doors["serviceUrl"], None), (doors["serviceUrlTls"], context))
+    web = ((doors["webServiceUrl"], None), (doors["webServiceUrlTls"], context))
+    broker = f"127.0.0.1:{standalone.port}".encode()
+    # The last is the proxy itself.
+    brokers = (broker, b"pulsar://" + broker + b"/", f"127.0.0.1:{proxy.port}".encode())
+    nowhere = (*strikes.NOWHERE, strikes.WITH_A_PASSWORD, f"127.0.0.1:{standalone.http_port}".encode())
+    until = time.monotonic() + SECONDS
+    rounds = 0
+    while time.monotonic() < until or rounds < 5:
+        for _ in range(5):
+            port, secured = chance.choice(ways)
+            converse(port, chance, None, secured)
+            converse(port, chance, chance.choice(brokers), secured)
+            be_led_astray(port, chance.choice(nowhere), chance, secured)
+            be_led_astray(port, strikes.stray_target(chance), chance, secured)
+            be_led_to_a_stranger(port, stranger, chance, secured)
+            for kind in (strikes.admin_request, strikes.passed_request, strikes.web_socket):
+                http_port, secured = chance.choice(web)
+                answer = strike(http_port, kind(token("admin"), chance), chance, secured)
+                assert not answer.startswith(FAILED), answer
+        healthy_behind()
+        rounds += 1
+    # Who comes now is led there, too.
+    newcomer = Healthy(proxy.service_url, "persistent://public/default/newcomer")
+    newcomer()
+    newcomer.close()
+    unharmed.check(f"{rounds} rounds")

@@ -65,7 +65,11 @@ class _OnALoop:
         self._runner.run(self._connection.send(message))
 
     def recv(self, timeout: float | None = None) -> str | bytes:
-        return self._runner.run(asyncio.wait_for(self._connection.recv(), timeout))
+        return self._runner.run(self._received(timeout))
+
+    async def _received(self, limit_s: float | None) -> str | bytes:
+        async with asyncio.timeout(limit_s):
+            return await self._connection.recv()
 
 
 def refusal(url: str, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:

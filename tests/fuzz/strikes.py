@@ -25,11 +25,17 @@ _NO: Final = 2**64 - 1
 _TXN: Final[dict[str, Any]] = {"txnid_least_bits": 1, "txnid_most_bits": 0, "request_id": 9}
 
 
-def connect(token: str) -> bytes:
+def connect(token: str, target: bytes | None = None) -> bytes:
+    """`target` is the broker that a proxy is asked to lead to; its bytes need not be text."""
     asked = pb.CommandConnect(client_version="fuzz", protocol_version=21, auth_method_name="token")
     asked.auth_data = token.encode()
     asked.feature_flags.supports_auth_refresh = True
-    return commands.encode(Type.CONNECT, asked)
+    if target is None:
+        return commands.encode(Type.CONNECT, asked)
+    # What protobuf would not write stands in the place of text as long.
+    stand_in = "~" * len(target)
+    asked.proxy_to_broker_url = stand_in
+    return commands.encode(Type.CONNECT, asked).replace(stand_in.encode(), target)
 
 
 def opening(topic: str) -> bytes:
@@ -261,6 +267,136 @@ def bookie_request(chance: Random) -> bytes:
 
 def _hostile_json(body: Any, chance: Random) -> bytes:
     return DEEP if chance.random() < 0.1 else hostile((json.dumps(body).encode(), b"null", b"[1]"), chance)
+
+
+# --- proxies --------------------------------------------------------------------------------------
+
+# What proxies are asked to lead to, and do not.
+NOWHERE: Final = (
+    b"nonsense",
+    b"a:b@c/d?e#f:6650",
+    b"pulsar://user@127.0.0.1:1",
+    b":6650",
+    b"127.0.0.1:99999",
+    b"127.0.0.1:1",
+    b"[::1",
+    b"file:///etc/hosts",
+    b"192.0.2.1:6650",
+    b"192.0.2.1:1",
+    b"[::1]:1",
+    b"pulsar://203.0.113.9:6651,127.0.0.1:1",
+    b"\x00:1",
+    b"\x1b[31m:6650",
+    b"\xff\xfe:6650",
+    b"\xed\xa0\x80.\xc0:1",
+    b"x" * 5_000 + b":6650",
+    # Longer than a proxy reads.
+    b"x" * (1 << 20),
+)
+
+# Never changed, for only a right one is known to have a password in it.
+WITH_A_PASSWORD: Final = b"pulsar://user:canary-of-a-url@127.0.0.1:1"
+
+
+def stray_target(chance: Random) -> bytes:
+    return hostile(NOWHERE, chance)
+
+
+def broker_answers(chance: Random) -> bytes:
+    """What somebody who is no broker says to a proxy's CONNECT."""
+    welcome = pb.CommandConnected(server_version="fuzz", protocol_version=21, max_message_size=2**31 - 1)
+    challenge = pb.CommandAuthChallenge(
+        challenge=pb.AuthData(auth_method_name="token", auth_data=b"x"), protocol_version=21
+    )
+    good = (
+        commands.encode(Type.CONNECTED, welcome),
+        commands.encode(Type.AUTH_CHALLENGE, challenge),
+        commands.error(commands.REQUEST_ID_NONE, pb.AuthenticationError, "no"),
+        commands.encode(Type.PING, pb.CommandPing()),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    )
+    answers = [chance.choice(good) if chance.random() < 0.5 else hostile(good, chance) for _ in range(3)]
+    return b"".join(answers[: chance.randrange(4)])
+
+
+_PASSED: Final = (
+    b"/admin/v2/tenants",
+    b"/admin/v2/namespaces/public/struck?a=b&c=%zz",
+    b"/admin/v2/persistent/public/struck/t%2F..%2f%00/stats",
+    b"/admin/../../etc/passwd",
+    b"/admin/\x7f\xff",
+    b"/admin/#a?b",
+    b"/admin//192.0.2.1:1/",
+    b"http://192.0.2.1:1/admin/v2/tenants",
+    b"/lookup/v2/topic/persistent/public/struck/t?listenerName=x",
+    b"/topics/persistent/public/struck/t",
+    b"/metrics",
+    b"/ws/v2/producer/persistent/public/struck/t",
+)
+# Headers, and what may come behind the head that has them.
+_BODIES: Final = (
+    (b"Accept: */*", b""),
+    (b"Content-Length: 5", b"[1,2]"),
+    (b"Content-Length: 50", b"{" * 20),
+    (b"Transfer-Encoding: chunked", b"5\r\n[1,2]\r\n0\r\n\r\n"),
+    (b"Transfer-Encoding: chunked", b"ffffffff\r\n{"),
+)
+_SAID: Final = (
+    b"X-Original-Principal: other",
+    b"Connection: authorization, x-original-principal",
+    b"Expect: 100-continue",
+    b"Content-Encoding: gzip",
+    b"Range: bytes=5-1",
+    b"Host: 192.0.2.1:1",
+    b"X: \xff\x80",
+)
+
+
+def passed_request(token: str, chance: Random) -> bytes:
+    """A request that a proxy takes to a broker, or should not: any path, any header, a body that may not come."""
+    method = chance.choice((b"GET", b"HEAD", b"POST", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT"))
+    path = chance.choice(_PASSED)
+    if chance.random() < 0.3:
+        path = hostile((path,), chance)
+    length, body = chance.choice(_BODIES)
+    said = b"\r\n".join((*chance.sample(_SAID, chance.randrange(3)), length))
+    start = method + b" " + path + b" HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + token.encode() + b"\r\n"
+    return start + said + b"\r\n\r\n" + body
+
+
+_SOCKETS: Final = (
+    b"producer/persistent/public/struck/t",
+    b"consumer/persistent/public/struck/t/s?subscriptionType=Shared&receiverQueueSize=5",
+    b"reader/persistent/public/struck/t?messageId=earliest",
+    b"reader/persistent/public/struck/t?messageId=%00",
+    b"producer/persistent/public/struck",
+)
+_TEXTS: Final = (
+    b'{"payload":"eA==","context":"1","properties":{"a":"b"}}',
+    b'{"messageId":"CAEQARgA"}',
+    b'{"type":"permit","permitMessages":100}',
+    b'{"type":"isEndOfTopic"}',
+    b"[]",
+    b"null",
+)
+
+
+def web_socket(token: str, chance: Random) -> bytes:
+    """An upgrade, and frames behind it whose texts, lengths and kinds may be wrong."""
+    head = (
+        b"GET /ws/v2/" + chance.choice(_SOCKETS) + b" HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n"
+        b"Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+        b"Authorization: Bearer " + token.encode() + b"\r\n\r\n"
+    )
+    return head + b"".join(_ws_frame(chance) for _ in range(chance.choice((1, 3, 10))))
+
+
+def _ws_frame(chance: Random) -> bytes:
+    text = DEEP if chance.random() < 0.1 else hostile(_TEXTS, chance)
+    first = 0x81 if chance.random() < 0.8 else chance.randrange(256)
+    size = len(text) if chance.random() < 0.9 else chance.choice((0, 2**31, 2**63, 2**64 - 1))
+    # Four zeros mask nothing.
+    return struct.pack(">BBQ", first, 0xFF, size) + bytes(4) + text
 
 
 # --- BookKeeper and metadata ----------------------------------------------------------------------

@@ -71,7 +71,10 @@ class ReverseProxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("ascii", "replace")
         try:
-            if path == "/metrics":
+            if scope["method"] == "CONNECT":
+                # Whatever is a success here is the beginning of a tunnel.
+                await _refuse(send, 405, "This proxy opens no tunnels")
+            elif path == "/metrics":
                 await self._tell_metrics(scope, send)
             elif path == "/status.html":
                 await _answer(send, 200, b"OK", b"text/plain")
@@ -89,22 +92,30 @@ class ReverseProxy:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = await self._headers(scope)
+        bases = self._proxy.brokers.web_urls()
+        urls = _urls(bases, scope["raw_path"], scope["query_string"])
+        if urls is None:
+            await _refuse(send, 400, "The path or the query is not one of a URL, or has a step to . or ..")
+            return
         body = await _body(receive)
-        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        if body is None:
+            return
         failure = "no broker answered"
-        for base in self._proxy.brokers.web_urls():
-            url = httpx.URL(base).copy_with(raw_path=target)
+        for base, url in zip(bases, urls, strict=True):
             try:
                 answer = await self._ask(scope["method"], url, headers, body)
             except httpx.ConnectError as error:
                 # It never reached a broker, so another may be asked.
                 failure = f"{base} cannot be reached: {error}"
                 continue
-            except (httpx.HTTPError, OSError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
                 await _refuse(send, 502, f"The broker did not answer: {type(error).__name__}")
                 return
             try:
                 await _stream(send, answer)
+            except (httpx.HTTPError, OSError) as error:
+                # The server ends the connection of whoever has half an answer.
+                _log.warning("%s broke off in the middle of an answer: %s", base, type(error).__name__)
             finally:
                 await answer.aclose()
             return
@@ -164,12 +175,25 @@ def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[by
     return frozenset(word.strip().lower() for value in listed for word in value.split(b","))
 
 
-async def _body(receive: Receive) -> bytes:
+def _urls(bases: Iterable[str], path: bytes, query: bytes) -> list[httpx.URL] | None:
+    """The request at each broker; None where it cannot be one, or would come out of the paths that are passed on."""
+    steps = path.lower().replace(b"%2e", b".").replace(b"%2f", b"/").replace(b"%5c", b"/").replace(b"\\", b"/")
+    if {b".", b".."}.intersection(steps.split(b"/")):
+        return None
+    target = path + (b"?" + query if query else b"")
+    try:
+        return [httpx.URL(base).copy_with(raw_path=target) for base in bases]
+    except httpx.InvalidURL:
+        return None
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """All of it; None when the client left before it was there."""
     parts = []
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            break
+            return None
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
             break

@@ -266,7 +266,7 @@ class ProxySession(asyncio.Protocol):
         try:
             with self.proxy.one_lookup():
                 answer = await (self._locate(command) if command.type == Type.LOOKUP else self._ask_any(command))
-            self._write(commands.encode_command(answer))
+            self._write(_encoded(answer))
         except MagnetarError as error:
             self._say_no(command, error)
 
@@ -313,7 +313,7 @@ class ProxySession(asyncio.Protocol):
         number = commands.body_of(command).request_id  # type: ignore[attr-defined]
         link = await self._lookup_link(target)
         timeout_s = self.proxy.settings.lookup_timeout_ms / 1000
-        return await link.request(number, commands.encode_command(command), timeout_s)
+        return await link.request(number, _encoded(command), timeout_s)
 
     async def _lookup_link(self, target: Target) -> BrokerLink:
         """This client's own connection to a broker, made when first needed."""
@@ -353,3 +353,8 @@ class ProxySession(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._ended:
             self._transport.write(data)
+
+
+def _encoded(command: pb.BaseCommand) -> bytes:
+    """Without what lies in the envelope beside the message that its type names, which nobody has checked."""
+    return commands.encode(command.type, commands.body_of(command))
