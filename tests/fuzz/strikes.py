@@ -340,6 +340,7 @@ _BODIES: Final = (
     (b"Content-Length: 50", b"{" * 20),
     (b"Transfer-Encoding: chunked", b"5\r\n[1,2]\r\n0\r\n\r\n"),
     (b"Transfer-Encoding: chunked", b"ffffffff\r\n{"),
+    (b"Transfer-Encoding: chunked", b"zz\r\n"),
 )
 _SAID: Final = (
     b"X-Original-Principal: other",

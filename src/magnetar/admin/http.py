@@ -86,6 +86,22 @@ class BoundedProtocol(H11Protocol):
         if early:
             successor.data_received(early)
 
+    def send_400_response(self, msg: str) -> None:
+        """What comes is no HTTP, perhaps in the middle of a request: whoever works on that has lost its client.
+
+        Uvicorn answers beside it, and so with two heads, or with one where a part of another is out already.
+        """
+        may_answer = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
+        if not self._is_between_requests():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            # An answer to HEAD has no body, and uvicorn's has one.
+            may_answer = may_answer and self.scope["method"] != "HEAD"
+        if may_answer:
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def _is_between_requests(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
