@@ -126,6 +126,10 @@ def test_a_file_reads_back_what_was_written(on_disk: RunOnDisk) -> None:
         assert await file.read(0, 11) == b"hello world"
         assert await file.read(6, 100) == b"world" + bytes(9) + b"far"
         assert await file.read(23, 5) == b""
+        for offset, length in ((0, 11), (6, 100), (23, 5)):
+            whole = await file.read(offset, length)
+            at_hand = file.at_hand(offset, length)
+            assert whole.startswith(at_hand), "it may have less of it, and nothing else"
         await file.write(0, [b"J"])
         await file.sync()
         await file.truncate(5)
@@ -173,6 +177,8 @@ def test_a_closed_file_refuses_everything(on_disk: RunOnDisk) -> None:
         for call in (file.read(0, 1), file.write(0, [b"x"]), file.sync(), file.truncate(0)):
             with raises_errno(errno.EBADF):
                 await call
+        with raises_errno(errno.EBADF):
+            file.at_hand(0, 1)
         assert await disk.read_file("f", bytes_max=10) == b"abc"
 
     on_disk(scenario)

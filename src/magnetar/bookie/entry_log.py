@@ -212,6 +212,17 @@ class EntryLogs:
         finally:
             await self._close_surplus()
 
+    def range_at_hand(self, log_id: int, offset: int, length: int) -> bytes:
+        """Those bytes that can be had without waiting; none of a log that is not open or cannot be read."""
+        file = self._open.get(log_id)
+        if file is None:
+            return b""
+        self._open.move_to_end(log_id)
+        try:
+            return file.at_hand(offset, length)
+        except OSError:
+            return b""
+
     async def let_go(self, stretch: Stretch) -> None:
         """The kernel need not keep this in memory; a log that is gone has nothing there."""
         with contextlib.suppress(OSError):

@@ -13,8 +13,10 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from magnetar.bookie.counts import BookieCounts
+from magnetar.bookie.entry_run import EntryRun
 from magnetar.bookie.ledger_directory import LedgerDirectory
 from magnetar.bookie.read_cache import ReadCache
+from magnetar.bookie.read_trails import ReadTrails
 from magnetar.bookie.write_cache import WriteCaches
 from magnetar.config.bookie import BookieSettings
 from magnetar.errors import Damaged, EntryUnknown, TooManyRequests
@@ -62,6 +64,7 @@ class EntryReader:
         self._caches = caches
         self._directories = directories
         self._cache = ReadCache(settings.read_cache_bytes_max)
+        self._trails = ReadTrails()
         self._reads = 0
         self._reads_max = settings.reads_max
 
@@ -111,13 +114,15 @@ class EntryReader:
         return entry
 
     def run_at_hand(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
-        """Consecutive ones under the same condition, and counted as read."""
+        """Consecutive ones under the same condition, or that lie where reading goes on; counted as read."""
         if ledger_id in self._turns:
             return []
         clock = asyncio.get_running_loop().time
         since = clock()
         count_max, bytes_max = min(count_max, _ASKED_ENTRIES_MAX), min(bytes_max, _ASKED_BYTES_MAX)
         entries = self._in_memory(ledger_id, first, count_max, bytes_max)
+        if not entries:
+            entries = self._followed(ledger_id, first, count_max, bytes_max)
         if entries:
             self._counts.bytes_read += sum(map(len, entries))
             self._counts.read_entry.ok.observe((clock() - since) * 1000, len(entries))
@@ -179,9 +184,9 @@ class EntryReader:
             del self._turns[ledger_id]
 
     async def _from_disk(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        settings = self._settings
         self._counts.write_cache_misses += 1
         self._cache.misses += 1
-        settings = self._settings
         try:
             run = await self._directory_of(ledger_id).read_from(
                 ledger_id,
@@ -196,14 +201,42 @@ class EntryReader:
         if run is None:
             added = self._caches.find(ledger_id, first)
             return [] if added is None else [added]
+        return self._taken(run, count_max, bytes_max)
+
+    def _followed(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
+        """Without the index, and without waiting: where the last one who read this far saw its end."""
+        place = self._trails.take(ledger_id, first)
+        if place is None:
+            return []
+        settings = self._settings
+        run = self._directory_of(ledger_id).run_at_hand(
+            ledger_id,
+            place,
+            count_max=max(settings.read_ahead_entries_max, count_max),
+            bytes_max=max(settings.read_ahead_bytes_max, bytes_max),
+        )
+        if run is None:
+            return []
+        self._counts.write_cache_misses += 1
+        self._cache.misses += 1
+        return self._taken(run, count_max, bytes_max)
+
+    def _taken(self, run: EntryRun, count_max: int, bytes_max: int) -> list[bytes]:
+        """What was asked for, of what was read from a log; the rest is kept for those who ask next."""
         self._counts.read_ahead_entries.observe(len(run))
         self._counts.read_ahead_bytes.observe(run.entry_bytes)
+        self._trails.note(run.ledger_id, run.place_behind)
         entries = run.front(count_max, bytes_max)
         if len(entries) < len(run):
             # What is given now is kept too: the next reader of this ledger begins where this one did.
             # A newer copy of an entry may have been added meanwhile; the write cache is asked first in any case.
             self._cache.put(run)
         return entries
+
+    def forget(self, ledger_id: int) -> None:
+        """Nothing that was read of a ledger counts any more."""
+        self._cache.drop_ledger(ledger_id)
+        self._trails.drop_ledger(ledger_id)
 
     async def last_entry_id(self, ledger_id: int) -> int | None:
         stored = await _answered(self._directory_of(ledger_id).index.last_entry_id(ledger_id))

@@ -7,13 +7,20 @@ takes, and most of what is read ahead is wanted a little at a time. Decides.
 
 from collections.abc import Sequence
 
+from magnetar.bookie.entry_log_format import CHECKSUM
+from magnetar.bookie.ledger_index import Place
+
 
 class EntryRun:
-    __slots__ = ("_begins", "_data", "_ends", "first", "ledger_id")
+    __slots__ = ("_begins", "_data", "_ends", "_location", "first", "ledger_id")
 
-    def __init__(self, ledger_id: int, first: int, data: bytes, begins: Sequence[int], ends: Sequence[int]) -> None:
+    def __init__(
+        self, ledger_id: int, first: int, location: int, data: bytes, begins: Sequence[int], ends: Sequence[int]
+    ) -> None:
+        """Location is that of the first byte of these data."""
         self.ledger_id = ledger_id
         self.first = first
+        self._location = location
         self._data = data
         self._begins = begins
         self._ends = ends
@@ -32,6 +39,12 @@ class EntryRun:
     @property
     def entry_bytes(self) -> int:
         return sum(self._ends) - sum(self._begins)
+
+    @property
+    def place_behind(self) -> Place:
+        """Where the next entry lies if it follows in the log; its size is that of the last one here."""
+        begin, end = self._begins[-1], self._ends[-1]
+        return Place(self.first + len(self), self._location + end + CHECKSUM.size, end - begin)
 
     def find(self, entry_id: int) -> bytes | None:
         at = entry_id - self.first

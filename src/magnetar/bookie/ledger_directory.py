@@ -13,7 +13,7 @@ from typing import Final
 from magnetar.bookie.entry_log import EntryLogs, EntryLogWriter
 from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES, checksum_seed
 from magnetar.bookie.entry_run import EntryRun
-from magnetar.bookie.ledger_index import ROW, LedgerIndex, Span
+from magnetar.bookie.ledger_index import ROW, LedgerIndex, Place, Span
 from magnetar.bookie.records import log_run
 from magnetar.errors import DiskFull, EntryUnknown
 
@@ -90,6 +90,17 @@ class LedgerDirectory:
                 continue
         raise EntryUnknown(f"the entry log of entry {ledger_id}:{entry_id} is missing in {self.path}")
 
+    def run_at_hand(self, ledger_id: int, place: Place, *, count_max: int, bytes_max: int) -> EntryRun | None:
+        """The entry that lies at this place, and those that follow it there as `read_from` gives them; without waiting.
+
+        None where another or none lies there, where it is not whole, or where one must wait for the disk.
+        """
+        record_bytes = place.entry_bytes + RECORD_OVERHEAD_BYTES
+        length = record_bytes * max(1, min(count_max, bytes_max // record_bytes))
+        data = self.logs.range_at_hand(place.log_id, place.offset, length)
+        begins, ends = log_run(checksum_seed(place.log_id), place.offset, data, ledger_id, place.entry_id)
+        return EntryRun(ledger_id, place.entry_id, place.location, data, begins, ends) if begins else None
+
     async def sync(self) -> None:
         await self.index.sync()
 
@@ -113,4 +124,4 @@ class LedgerDirectory:
                 f"entry {ledger_id}:{first.entry_id} is damaged in {self.path}, log {first.log_id:x} at {first.offset}"
             )
         # Only the entry that was asked for is anybody's business.
-        return EntryRun(ledger_id, first.entry_id, data, begins, ends)
+        return EntryRun(ledger_id, first.entry_id, first.location, data, begins, ends)

@@ -28,7 +28,7 @@ class LedgerMemory:
         await self._ledgers.fence(ledger_id, state.master_key)
         if ledger_id in self._caches.ledger_ids():
             return None
-        self._reader.cache.drop_ledger(ledger_id)
+        self._reader.forget(ledger_id)
         return state.encode()
 
     def forget(self, ledger_id: int) -> bool:
@@ -36,5 +36,5 @@ class LedgerMemory:
         if ledger_id in self._caches.ledger_ids():
             return False
         self._ledgers.table.delete(ledger_id)
-        self._reader.cache.drop_ledger(ledger_id)
+        self._reader.forget(ledger_id)
         return True

@@ -157,7 +157,13 @@ class Subscription:
 
     def on_flow(self, consumer: Consumer, permits: int) -> None:
         consumer.on_flow(permits)
-        self.wake()
+        if self.dispatcher is None or not self.dispatcher.needs_keys or len(self.consumers) == 1:
+            self.wake()
+            return
+        # What is read for the permits of one consumer is mostly for others: those that come in the same turn of the
+        # loop count, too, or it is set aside and read again (0384).
+        self.pump.wake_soon()
+        self.tell_end_of_topic()
 
     # --- acknowledgements -----------------------------------------------------------------------
 

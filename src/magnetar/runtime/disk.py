@@ -62,6 +62,12 @@ class File(ABC):
         """Bytes from offset; shorter only at the end of the file."""
 
     @abstractmethod
+    def at_hand(self, offset: int, length: int) -> bytes:
+        """Those of them that can be had at once, from offset on; none where one must wait, or where `read` has to say
+        what is wrong.
+        """
+
+    @abstractmethod
     async def write(self, offset: int, buffers: Sequence[Buffer], *, early: bool = False) -> None:
         """Write all the buffers one after another from offset, or raise.
 

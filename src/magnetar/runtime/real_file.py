@@ -43,13 +43,16 @@ class RealFile(File):
         return self._size
 
     async def read(self, offset: int, length: int) -> bytes:
-        start = b""
-        if _READ_NOW is not None and length <= _READ_NOW_BYTES_MAX:
-            start = self._read_now(offset, length)
-            if len(start) == length:
-                return start
+        start = self.at_hand(offset, length)
+        if len(start) == length:
+            return start
         rest = await self._run(_read_fully, self._open_fd(), offset + len(start), length - len(start))
         return start + rest if start else rest
+
+    def at_hand(self, offset: int, length: int) -> bytes:
+        if _READ_NOW is None or length > _READ_NOW_BYTES_MAX:
+            return b""
+        return self._read_now(offset, length)
 
     async def write(self, offset: int, buffers: Sequence[Buffer], *, early: bool = False) -> None:
         written = await self._run(_write_early if early else write_fully, self._open_fd(), buffers, offset)

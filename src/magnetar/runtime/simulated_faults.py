@@ -70,6 +70,9 @@ class DiskFaults:
             return self.write_latency
         return self.name_latency if call is Call.NAME else self.sync_latency
 
+    def may_fail(self, call: Call) -> bool:
+        return self.on_call is not None or call in self.hanging or self.error_chance(call) > 0
+
     def error_chance(self, call: Call) -> float:
         if call is Call.READ:
             return self.read_error_chance

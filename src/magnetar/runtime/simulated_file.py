@@ -61,6 +61,12 @@ class SimulatedFile(File):
         await self._call(Call.READ)
         return bytes(self._pages.visible[offset : offset + length])
 
+    def at_hand(self, offset: int, length: int) -> bytes:
+        """Everything is memory, but where reads may fail the one that waits finds out whether this one does."""
+        if self._closed or self._process.is_dead():
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        return b"" if self._kernel.faults.may_fail(Call.READ) else bytes(self._pages.visible[offset : offset + length])
+
     async def write(self, offset: int, buffers: Sequence[Buffer], *, early: bool = False) -> None:
         await self._call(Call.WRITE)
         data = b"".join(buffers)

@@ -16,7 +16,7 @@ def run_of(ledger_id: int, first: int, entries: list[bytes]) -> EntryRun:
     """Entries with something between them, as records have."""
     begins = [len(GAP) * (at + 1) + sum(map(len, entries[:at])) for at in range(len(entries))]
     ends = [begin + len(entry) for begin, entry in zip(begins, entries, strict=True)]
-    return EntryRun(ledger_id, first, b"".join(GAP + entry for entry in entries), begins, ends)
+    return EntryRun(ledger_id, first, 0, b"".join(GAP + entry for entry in entries), begins, ends)
 
 
 @st.composite

@@ -3,6 +3,9 @@
 twin.
 """
 
+import asyncio
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -12,8 +15,10 @@ from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch.key_ranges import ConsistentHashing, KeyRanges, RangeSplitting, StickyRanges
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.entry_facts import HASH_SLOTS
+from magnetar.broker.subscription import SubscriptionType
 from magnetar.ids import Position
 from tests.unit.broker.dispatch.machines import delivery, given_ids, new_consumer, run_of
+from tests.unit.broker.worlds import World, client_of
 
 LOW, HIGH = 100, HASH_SLOTS - 100
 
@@ -275,3 +280,28 @@ class KeySharedAgainstTwin(RuleBasedStateMachine):
 
 TestKeySharedAgainstTwin = KeySharedAgainstTwin.TestCase
 TestKeySharedAgainstTwin.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+
+
+def test_permits_of_several_consumers_by_key_make_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        world = World()
+        for number in range(20):
+            world.publish(key=f"key-{number}")
+        consumers = [world.join(SubscriptionType.KEY_SHARED, permits=0) for _ in range(3)]
+        await world.settle()
+        asked: list[int] = []
+        read = world.log.read_cached
+
+        def counted(position: Position, entries_max: int, bytes_max: int) -> Any:
+            asked.append(entries_max)
+            return read(position, entries_max, bytes_max)
+
+        monkeypatch.setattr(world.log, "read_cached", counted)
+        for consumer in consumers:
+            world.subscription.on_flow(consumer, 100)
+        assert asked == [], "not for each of them"
+        await world.settle()
+        assert asked[0] >= 20
+        assert sorted(number for consumer in consumers for number in client_of(consumer).ids()) == list(range(20))
+
+    asyncio.run(main())

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who reads on finds what follows without the index and without waiting, and never anything but what was asked for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from magnetar.bookie import read_trails
+from magnetar.bookie.ledger_index import Place
+from magnetar.bookie.read_trails import ReadTrails
+from magnetar.bookie.storage import BookieStorage
+from magnetar.errors import EntryUnknown
+from magnetar.runtime.simulated_disk import SimulatedDisk
+from tests.unit.bookie.benches import ROOMY, add_all, bench, packed, run
+
+LARGE = 1024 * 1024
+# Two entries at a time, and nothing in the read cache.
+SETTINGS = replace(
+    ROOMY, read_ahead_entries_max=2, read_ahead_bytes_max=LARGE, read_cache_bytes_max=0, entry_log_bytes_max=LARGE
+)
+
+
+def expected(first: int, last: int) -> list[bytes]:
+    return [packed(2, entry_id) for entry_id in range(first, last + 1)]
+
+
+@contextmanager
+def without_index(storage: BookieStorage) -> Iterator[None]:
+    index = storage._directories[0].index
+    span = index.span
+    index.span = None  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        index.span = span  # type: ignore[method-assign]
+
+
+@pytest.mark.feature("F-BKS-25")
+def test_what_follows_what_was_read_is_at_hand_without_the_index() -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk(), SETTINGS) as storage:
+            await add_all(storage, 2, range(9))
+            await storage.checkpoint()
+            assert storage.run_at_hand(2, 0, 2, LARGE) == [], "nobody knows where it is"
+            assert await storage.read_batch(2, 0, 2, LARGE) == expected(0, 1)
+            assert storage.run_at_hand(2, 4, 2, LARGE) == [], "nobody has read this far"
+            read_bytes = storage.counts.bytes_read
+            with without_index(storage):
+                assert storage.run_at_hand(2, 2, 2, LARGE) == expected(2, 3)
+                assert storage.run_at_hand(2, 4, 4, LARGE) == expected(4, 7)
+                assert storage.run_at_hand(2, 8, 4, LARGE) == expected(8, 8), "no more were written"
+            assert storage.counts.bytes_read == read_bytes + sum(map(len, expected(2, 8)))
+            assert storage.run_at_hand(2, 9, 4, LARGE) == []
+
+    run(scenario())
+
+
+def test_entries_that_do_not_follow_are_the_indexs_to_find() -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk(), SETTINGS) as storage:
+            for entry_ids in (range(2), range(2, 4)):
+                await add_all(storage, 2, entry_ids)
+                await add_all(storage, 3, entry_ids)
+                await storage.checkpoint()
+            assert await storage.read_batch(2, 0, 2, LARGE) == expected(0, 1)
+            assert storage.run_at_hand(2, 2, 2, LARGE) == [], "another ledger's entry lies there"
+            assert await storage.read_batch(2, 2, 2, LARGE) == expected(2, 3)
+
+    run(scenario())
+
+
+@pytest.mark.feature("F-BKS-25")
+def test_what_is_damaged_or_gone_is_not_at_hand() -> None:
+    async def scenario() -> None:
+        disk = SimulatedDisk()
+        async with bench(disk, SETTINGS) as storage:
+            await add_all(storage, 2, range(9))
+            await storage.checkpoint()
+            (place,) = await storage._directories[0].index.places(2, 3, 1)
+            disk.kernel.flip_bit("ledgers/current/0.log", place.offset + 20, 4)
+            assert await storage.read_batch(2, 0, 2, LARGE) == expected(0, 1)
+            assert storage.run_at_hand(2, 2, 2, LARGE) == expected(2, 2), "up to what is damaged"
+            assert storage.run_at_hand(2, 3, 2, LARGE) == []
+            with pytest.raises(EntryUnknown, match="damaged"):
+                await storage.read_batch(2, 3, 2, LARGE)
+            assert await storage.read_batch(2, 4, 2, LARGE) == expected(4, 5)
+            await storage._directories[0].logs.close()
+            assert storage.run_at_hand(2, 6, 2, LARGE) == [], "the log is not open"
+            assert await storage.read_batch(2, 6, 1, LARGE) == expected(6, 6)
+            storage._reader.forget(2)
+            assert storage.run_at_hand(2, 7, 1, LARGE) == [], "the ledger is gone"
+
+    run(scenario())
+
+
+def test_trails_are_bounded_and_each_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_trails, "_TRAILS_MAX", 3)
+    trails = ReadTrails()
+    places = [Place(entry_id, 100 * entry_id, 10) for entry_id in range(4)]
+    for place in places:
+        trails.note(7, place)
+    assert len(trails) == 3
+    assert trails.take(7, 0) is None, "the oldest"
+    assert trails.take(7, 1) == places[1]
+    assert trails.take(7, 1) is None
+    trails.note(8, places[0])
+    trails.drop_ledger(7)
+    assert (trails.take(7, 2), trails.take(8, 0), len(trails)) == (None, places[0], 0)
