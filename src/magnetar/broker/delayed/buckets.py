@@ -71,6 +71,12 @@ class DelayedBuckets:
     def count(self) -> int:
         return len(self._ledger_ids)
 
+    def is_loading_due(self, patience_ms: float) -> bool:
+        """Whether what is due first is on its way from storage, and for no longer than that."""
+        now_ms = self._parts.clock.now_ms()
+        run = self._index.wanted(now_ms)
+        return run is not None and run.is_loading and now_ms - run.loading_since_ms < patience_ms
+
     # --- what the pump calls: never waits ---------------------------------------------------------
 
     def start(self) -> bool:
@@ -104,6 +110,7 @@ class DelayedBuckets:
         """Something is due: load the segment that has it, and let go the buckets that are used up."""
         run = self._index.wanted(self._parts.clock.now_ms())
         if run is not None and not run.is_loading:
+            run.loading_since_ms = self._parts.clock.now_ms()
             run.is_loading = self._run(self._load(run), "load delayed messages")
         if self._ledger_ids and not self._is_sweeping and not self._is_saving:
             kept = self._index.buckets()

@@ -16,7 +16,17 @@ _CUT_ENTRIES: Final = 4_096
 
 
 class DueRun:
-    __slots__ = ("_at", "_entries", "_ledgers", "_times", "bucket", "is_loading", "next_segment", "segments_left")
+    __slots__ = (
+        "_at",
+        "_entries",
+        "_ledgers",
+        "_times",
+        "bucket",
+        "is_loading",
+        "loading_since_ms",
+        "next_segment",
+        "segments_left",
+    )
 
     def __init__(self, items: Iterable[DueItem] = ()) -> None:
         self._times = array("q")
@@ -29,6 +39,7 @@ class DueRun:
         self.segments_left: list[SegmentFacts] = []
         self.next_segment = 1
         self.is_loading = False
+        self.loading_since_ms = 0
         self.extend(items)
 
     def extend(self, items: Iterable[DueItem]) -> None:

@@ -171,7 +171,8 @@ class Pump:
         if not dispatcher.may_read():
             return False
         due_ms = self.delayed.next_due_ms
-        if due_ms is not None and due_ms + 1000 * self.RETRY_S <= self._parts.clock.now_ms():
+        is_late = due_ms is not None and due_ms + 1000 * self.RETRY_S <= self._parts.clock.now_ms()
+        if is_late and not self.buckets.is_loading_due(1000 * self.READ_PATIENCE_S):
             return True
         return self.has_unread()
 

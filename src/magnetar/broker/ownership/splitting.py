@@ -46,7 +46,7 @@ def _halves(bundle: Bundle, topics: Sequence[TopicPlace], positions: Sequence[in
 def _topic_halves(bundle: Bundle, topics: Sequence[TopicPlace], positions: Sequence[int]) -> list[int]:
     """Between the two topics in the middle; topics of the same hash stay together."""
     points = [topic.point for topic in topics]
-    return _between(points, range(1, len(points)), lambda index: abs(2 * index - len(points)))
+    return _between(bundle, points, lambda index: abs(2 * index - len(points)))
 
 
 def _given(bundle: Bundle, topics: Sequence[TopicPlace], positions: Sequence[int]) -> list[int]:
@@ -65,18 +65,22 @@ def _flow_halves(bundle: Bundle, topics: Sequence[TopicPlace], positions: Sequen
     for load in loads:
         sums.append(sums[-1] + load)
     points = [topic.point for topic in topics]
-    return _between(points, range(1, len(points)), lambda index: abs(2 * sums[index] - total))
+    return _between(bundle, points, lambda index: abs(2 * sums[index] - total))
 
 
-def _between(points: Sequence[int], cuts: Sequence[int], cost: Callable[[int], float]) -> list[int]:
-    """The middle between two neighbours, at the cheapest place where they are not the same point."""
-    possible = [index for index in cuts if points[index - 1] < points[index]]
-    if not possible:
+def _between(bundle: Bundle, points: Sequence[int], cost: Callable[[int], float]) -> list[int]:
+    """The middle between two neighbours, at the cheapest place where a cut lies between them and inside the bundle."""
+    cuts: dict[int, int] = {}
+    for index in range(1, len(points)):
+        low, high = points[index - 1], points[index]
+        # A bundle holds its lower bound: the cut lies above the one and not above the other.
+        cut = low + (high - low + 1) // 2
+        # The ring's last point is its last bundle's, which cannot end before it begins.
+        if low < high and cut < bundle.high:
+            cuts[index] = cut
+    if not cuts:
         return []
-    index = min(possible, key=lambda index: (cost(index), index))
-    low, high = points[index - 1], points[index]
-    # A bundle holds its lower bound: the cut lies above the one and not above the other.
-    return [low + (high - low + 1) // 2]
+    return [cuts[min(cuts, key=lambda index: (cost(index), index))]]
 
 
 _ALGORITHMS: Final[Mapping[str, Callable[[Bundle, Sequence[TopicPlace], Sequence[int]], list[int]]]] = {

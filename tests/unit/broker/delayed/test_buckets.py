@@ -48,6 +48,35 @@ def test_entries_of_whole_ledgers_are_stored_and_leave_memory() -> None:
     run(main())
 
 
+@pytest.mark.feature("F-PRB-07")
+def test_what_is_due_and_on_its_way_from_storage_is_not_overdue_unless_it_never_comes() -> None:
+    async def main() -> None:
+        world = await world_with_buckets()
+        may_come = asyncio.Event()
+        read = world.log.side_ledgers.read
+
+        async def slow(ledger_id: int, entry_id: int) -> bytes:
+            await may_come.wait()
+            return await read(ledger_id, entry_id)
+
+        world.log.side_ledgers.read = slow  # type: ignore[method-assign]
+        pump = world.subscription.pump
+        # The first segment is in memory; the next one was due more than a second ago.
+        await world.pass_time(6_000)
+        assert not pump.is_overdue()
+        await world.pass_time(1_000 * int(pump.READ_PATIENCE_S))
+        assert pump.is_overdue()
+        may_come.set()
+        for _ in range(20):
+            await world.settle()
+            assert not pump.is_overdue(), "however long ago it was due"
+        (consumer,) = world.subscription.consumers
+        assert len(client_of(consumer).delivered) == COUNT
+        await world.tasks.close()
+
+    run(main())
+
+
 @pytest.mark.feature("F-DLY-07")
 def test_everything_goes_out_once_in_the_order_of_time_and_used_up_buckets_are_deleted() -> None:
     async def main() -> None:

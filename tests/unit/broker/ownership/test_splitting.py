@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where bundles are cut, against brute force."""
 
+from itertools import pairwise
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from magnetar.broker.ownership.bundles import FULL, Bundle
@@ -35,20 +37,41 @@ def test_a_range_is_halved_as_pulsar_does() -> None:
     assert split_points(RANGE, WHOLE._replace(low=5, high=6)) == []
 
 
+def parts(places: list[TopicPlace]) -> list[int]:
+    """Of each way to cut topics of different points into two bundles, the first point of the upper one.
+
+    A bundle of the ring's last point alone there cannot be.
+    """
+    points = sorted(place.point for place in places)
+    return [point for below, point in pairwise(points) if below + 1 < FULL]
+
+
 @given(topics)
 @settings(max_examples=200)
 def test_topics_are_halved(places: list[TopicPlace]) -> None:
     cuts = split_points(TOPIC_COUNT, WHOLE, places)
-    if len(places) < 2:
+
+    def difference(cut: int) -> int:
+        return abs(len(places) - 2 * sum(place.point < cut for place in places))
+
+    if not parts(places):
         assert cuts == []
         return
     (cut,) = cuts
-    below = sum(place.point < cut for place in places)
-    assert abs(2 * below - len(places)) <= 1
+    assert difference(cut) == min(map(difference, parts(places)))
+
+
+def test_the_last_point_of_the_ring_is_no_bundle_of_its_own() -> None:
+    last = [TopicPlace(FULL - 1, 1.0), TopicPlace(FULL, 5.0)]
+    for algorithm in (TOPIC_COUNT, FLOW):
+        assert split_points(algorithm, WHOLE, last) == []
+        # Another cut is worse, and there is one.
+        assert split_points(algorithm, WHOLE, [TopicPlace(7, 1.0), *last]) == [7 + (FULL - 7) // 2]
 
 
 @pytest.mark.feature("F-PRB-05", "F-BND-18")
 @given(topics)
+@example([TopicPlace(FULL - 1), TopicPlace(FULL, 0.0, 1.0)])
 @settings(max_examples=200)
 def test_flow_is_halved_as_well_as_can_be(places: list[TopicPlace]) -> None:
     cuts = split_points(FLOW, WHOLE, places)
@@ -56,7 +79,7 @@ def test_flow_is_halved_as_well_as_can_be(places: list[TopicPlace]) -> None:
     if not any(weights):
         weights = [place.messages for place in places]
     loads = dict(zip((place.point for place in places), weights, strict=True))
-    if len(places) < 2 or sum(weights) == 0:
+    if not parts(places) or sum(weights) == 0:
         assert cuts == []
         return
 
@@ -66,7 +89,7 @@ def test_flow_is_halved_as_well_as_can_be(places: list[TopicPlace]) -> None:
     (cut,) = cuts
     assert any(point < cut for point in loads)
     assert any(point >= cut for point in loads)
-    assert difference(cut) == min(difference(point) for point in sorted(loads)[1:])
+    assert difference(cut) == min(map(difference, parts(places)))
 
 
 def test_positions_are_taken_that_lie_inside() -> None:
