@@ -59,6 +59,8 @@ class EntryLogWriter:
 
     def __init__(self, logs: "EntryLogs", settings: BookieSettings) -> None:
         self._logs = logs
+        # A log ends behind the entry that reaches its size, and a place has 32 bits for where an entry begins.
+        assert settings.entry_log_bytes_max <= 2**31
         self._log_bytes_max = settings.entry_log_bytes_max
         self._write_bytes = settings.entry_log_write_bytes
         self._unsynced_bytes_max = settings.entry_log_unsynced_bytes_max

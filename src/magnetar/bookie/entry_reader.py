@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from magnetar.bookie.counts import BookieCounts
+from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES
 from magnetar.bookie.entry_run import EntryRun
 from magnetar.bookie.ledger_directory import LedgerDirectory
 from magnetar.bookie.read_cache import ReadCache
@@ -29,6 +30,8 @@ _ASKED_BYTES_MAX: Final = 1024 * 1024
 _ASKED_ENTRIES_MAX: Final = 1_000
 # Of those who waited for a read, so many are answered in one turn of the loop.
 _SERVED_PER_TURN: Final = 8
+# So many reads of a megabyte are done on the loop in one turn of it, whoever asks; the others wait for theirs.
+_FOLLOWED_PER_TURN: Final = 4
 
 
 class _Waiting(NamedTuple):
@@ -65,6 +68,7 @@ class EntryReader:
         self._directories = directories
         self._cache = ReadCache(settings.read_cache_bytes_max)
         self._trails = ReadTrails()
+        self._followed_this_turn = 0
         self._reads = 0
         self._reads_max = settings.reads_max
 
@@ -205,15 +209,20 @@ class EntryReader:
 
     def _followed(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """Without the index, and without waiting: where the last one who read this far saw its end."""
+        if self._followed_this_turn >= _FOLLOWED_PER_TURN:
+            return []
         place = self._trails.take(ledger_id, first)
         if place is None:
             return []
+        if not self._followed_this_turn:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._followed_this_turn += 1
         settings = self._settings
         run = self._directory_of(ledger_id).run_at_hand(
             ledger_id,
             place,
             count_max=max(settings.read_ahead_entries_max, count_max),
-            bytes_max=max(settings.read_ahead_bytes_max, bytes_max),
+            bytes_max=min(max(settings.read_ahead_bytes_max, bytes_max), _ASKED_BYTES_MAX),
         )
         if run is None:
             return []
@@ -221,17 +230,27 @@ class EntryReader:
         self._cache.misses += 1
         return self._taken(run, count_max, bytes_max)
 
+    def _begin_turn(self) -> None:
+        self._followed_this_turn = 0
+
     def _taken(self, run: EntryRun, count_max: int, bytes_max: int) -> list[bytes]:
         """What was asked for, of what was read from a log; the rest is kept for those who ask next."""
         self._counts.read_ahead_entries.observe(len(run))
         self._counts.read_ahead_bytes.observe(run.entry_bytes)
-        self._trails.note(run.ledger_id, run.place_behind)
+        if self._may_go_on(run):
+            self._trails.note(run.ledger_id, run.place_behind)
         entries = run.front(count_max, bytes_max)
         if len(entries) < len(run):
             # What is given now is kept too: the next reader of this ledger begins where this one did.
             # A newer copy of an entry may have been added meanwhile; the write cache is asked first in any case.
             self._cache.put(run)
         return entries
+
+    def _may_go_on(self, run: EntryRun) -> bool:
+        """Not where it ended although another entry like its last one might have come: something else follows there."""
+        settings, behind = self._settings, run.place_behind
+        is_full = run.record_bytes + behind.entry_bytes + RECORD_OVERHEAD_BYTES > settings.read_ahead_bytes_max
+        return is_full or len(run) >= settings.read_ahead_entries_max
 
     def forget(self, ledger_id: int) -> None:
         """Nothing that was read of a ledger counts any more."""

@@ -41,10 +41,21 @@ class EntryRun:
         return sum(self._ends) - sum(self._begins)
 
     @property
+    def record_bytes(self) -> int:
+        """What of the log it covers."""
+        return self._ends[-1] + CHECKSUM.size
+
+    @property
     def place_behind(self) -> Place:
         """Where the next entry lies if it follows in the log; its size is that of the last one here."""
-        begin, end = self._begins[-1], self._ends[-1]
-        return Place(self.first + len(self), self._location + end + CHECKSUM.size, end - begin)
+        return Place(self.first + len(self), self._location + self.record_bytes, self._ends[-1] - self._begins[-1])
+
+    def cut_out(self) -> "EntryRun":
+        """The same in a buffer of its own, where most of this one is others' records."""
+        if 2 * self.record_bytes >= len(self._data):
+            return self
+        own = self._data[: self.record_bytes]
+        return EntryRun(self.ledger_id, self.first, self._location, own, self._begins, self._ends)
 
     def find(self, entry_id: int) -> bytes | None:
         at = entry_id - self.first

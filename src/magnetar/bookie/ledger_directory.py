@@ -99,7 +99,7 @@ class LedgerDirectory:
         length = record_bytes * max(1, min(count_max, bytes_max // record_bytes))
         data = self.logs.range_at_hand(place.log_id, place.offset, length)
         begins, ends = log_run(checksum_seed(place.log_id), place.offset, data, ledger_id, place.entry_id)
-        return EntryRun(ledger_id, place.entry_id, place.location, data, begins, ends) if begins else None
+        return EntryRun(ledger_id, place.entry_id, place.location, data, begins, ends).cut_out() if begins else None
 
     async def sync(self) -> None:
         await self.index.sync()

@@ -335,6 +335,8 @@ class BookieStorage:
     def run_at_hand(self, ledger_id: int, first: int, count_max: int, bytes_max: int) -> list[bytes]:
         """Those entries that `read_batch` would give without waiting; none: ask that."""
         self._check_usable()
+        if self._ledgers.table.is_deleted(ledger_id):
+            return []
         return self._reader.run_at_hand(ledger_id, first, count_max, bytes_max)
 
     async def _find(self, ledger_id: int, entry_id: int) -> bytes:

@@ -296,7 +296,7 @@ BOOKKEEPER_KEYS: Final[tuple[Key, ...]] = (
             "Adds held back at one time; beyond it: too many requests.",
         ),
         ("flushInterval", "flush_interval_ms", POSITIVE_MILLISECONDS, "How often the write cache is written out."),
-        ("logSizeLimit", "entry_log_bytes_max", Whole(MIB, 2**40), "An entry log ends at this size."),
+        ("logSizeLimit", "entry_log_bytes_max", Whole(MIB, 2**31), "An entry log ends at this size."),
         ("writeBufferSizeBytes", "entry_log_write_bytes", Whole(KIB, 2**30), "Entry logs are written in such pieces."),
         (
             "bookie.entry_log_kept_bytes_max",

@@ -46,14 +46,19 @@ class EntryReads:
         return tail.read(entry_id, entries_max=entries_max, bytes_max=bytes_max)
 
     async def read(self, position: Position, *, entries_max: int, bytes_max: int) -> list[Entry]:
-        """Entries from a position on: at least one, unless it is the end of the log; about bytes_max together."""
+        """Entries from a position on: at least one, unless it is the end of the log; about bytes_max together.
+
+        Others have had their turn when it returns: whoever reads on and on never keeps the loop to himself.
+        """
         entries: list[Entry] = []
+        has_waited = False
         while len(entries) < entries_max and (bytes_max > 0 or not entries):
             found = self.read_cached(position, entries_max - len(entries), bytes_max)
             if found is None:
                 place = self._log.ledgers.entry_at_or_after(position)
                 if place is None:
                     break
+                has_waited = True
                 found = await self._read_stored(place, entries_max - len(entries), bytes_max)
                 if not found:
                     position = Position(place.ledger_id, place.entry_id + 1)
@@ -63,6 +68,8 @@ class EntryReads:
             entries += found
             bytes_max -= sum(len(entry.body) for entry in found)
             position = Position(found[-1].ledger_id, found[-1].entry_id + 1)
+        if not has_waited:
+            await asyncio.sleep(0)
         return entries
 
     def __len__(self) -> int:

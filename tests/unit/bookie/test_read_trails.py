@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who reads on finds what follows without the index and without waiting, and never anything but what was asked for."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from magnetar.bookie import read_trails
+from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES
 from magnetar.bookie.ledger_index import Place
 from magnetar.bookie.read_trails import ReadTrails
 from magnetar.bookie.storage import BookieStorage
@@ -66,7 +68,10 @@ def test_entries_that_do_not_follow_are_the_indexs_to_find() -> None:
                 await storage.checkpoint()
             assert await storage.read_batch(2, 0, 2, LARGE) == expected(0, 1)
             assert storage.run_at_hand(2, 2, 2, LARGE) == [], "another ledger's entry lies there"
-            assert await storage.read_batch(2, 2, 2, LARGE) == expected(2, 3)
+            assert await storage.read_batch(2, 2, 1, LARGE) == expected(2, 2)
+            assert len(storage._reader._trails) == 1, "two were read, as many as are read ahead"
+            assert await storage.read_batch(3, 3, 2, LARGE) == [packed(3, 3)]
+            assert len(storage._reader._trails) == 1, "one more was asked for, and it did not follow"
 
     run(scenario())
 
@@ -91,6 +96,54 @@ def test_what_is_damaged_or_gone_is_not_at_hand() -> None:
             assert await storage.read_batch(2, 6, 1, LARGE) == expected(6, 6)
             storage._reader.forget(2)
             assert storage.run_at_hand(2, 7, 1, LARGE) == [], "the ledger is gone"
+
+    run(scenario())
+
+
+def test_of_what_is_read_mostly_of_others_nothing_else_is_kept() -> None:
+    async def scenario() -> None:
+        settings = replace(SETTINGS, read_cache_bytes_max=LARGE)
+        async with bench(SimulatedDisk(), settings) as storage:
+            for ledger_id, entry_ids in ((2, range(3)), (3, range(50))):
+                await add_all(storage, ledger_id, entry_ids)
+            await storage.checkpoint()
+            assert await storage.read_batch(2, 0, 2, LARGE) == expected(0, 1)
+            assert storage.run_at_hand(2, 2, 40, 1) == expected(2, 2)
+            run = storage._reader._directory_of(2).run_at_hand(
+                2, (await storage._directories[0].index.places(2, 2, 1))[0], count_max=40, bytes_max=LARGE
+            )
+            assert run is not None
+            assert run.bytes_held == len(packed(2, 2)) + RECORD_OVERHEAD_BYTES
+
+    run(scenario())
+
+
+def test_a_turn_of_the_loop_has_few_reads_and_the_next_one_has_some_again() -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk(), SETTINGS) as storage:
+            ledgers = range(2, 10)
+            for ledger_id in ledgers:
+                await add_all(storage, ledger_id, range(4))
+                await storage.checkpoint()
+            for ledger_id in ledgers:
+                await storage.read_batch(ledger_id, 0, 2, LARGE)
+            found = [len(storage.run_at_hand(ledger_id, 2, 2, LARGE)) for ledger_id in ledgers]
+            assert found == [2, 2, 2, 2, 0, 0, 0, 0]
+            await asyncio.sleep(0)
+            found = [len(storage.run_at_hand(ledger_id, 2, 2, LARGE)) for ledger_id in ledgers]
+            assert found == [0, 0, 0, 0, 2, 2, 2, 2], "what was not read is still known"
+
+    run(scenario())
+
+
+def test_nothing_of_a_deleted_ledger_is_at_hand() -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk(), SETTINGS) as storage:
+            await add_all(storage, 2, range(9))
+            await storage.checkpoint()
+            assert await storage.read_batch(2, 0, 2, LARGE) == expected(0, 1)
+            storage._ledgers.table.delete(2)
+            assert storage.run_at_hand(2, 2, 2, LARGE) == []
 
     run(scenario())
 

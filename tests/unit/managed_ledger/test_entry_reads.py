@@ -4,6 +4,8 @@
 Carries.
 """
 
+import asyncio
+
 import pytest
 
 from magnetar.ids import EARLIEST, Position
@@ -73,6 +75,24 @@ def test_entries_stay_in_memory_only_while_a_cursor_is_near_the_end(loop_run: Ru
         await reader.close()
         await owner.close()
         world.check()
+
+    loop_run(scenario())
+
+
+def test_whoever_reads_on_and_on_from_memory_lets_others_have_their_turn(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        owner = World().owner()
+        ledger = await owner.open()
+        reader = ledger.new_non_durable_cursor("reader", "latest")
+        owner.publisher.append_many(5)
+        await owner.publisher.rest()
+        assert ledger.read_cached(reader.read_position, 5, 1000), "in memory"
+        turns: list[str] = []
+        asyncio.get_running_loop().call_soon(turns.append, "another's")
+        assert len(await ledger.read(reader.read_position, entries_max=5, bytes_max=1000)) == 5
+        assert turns == ["another's"]
+        await reader.close()
+        await owner.close()
 
     loop_run(scenario())
 

@@ -71,11 +71,13 @@ class DelayedBuckets:
     def count(self) -> int:
         return len(self._ledger_ids)
 
-    def is_loading_due(self, patience_ms: float) -> bool:
+    def is_loading_due(self, patience_s: float) -> bool:
         """Whether what is due first is on its way from storage, and for no longer than that."""
-        now_ms = self._parts.clock.now_ms()
-        run = self._index.wanted(now_ms)
-        return run is not None and run.is_loading and now_ms - run.loading_since_ms < patience_ms
+        first = self._index.first()
+        run = self._index.wanted(self._parts.clock.now_ms())
+        if first is None or first[0] is not None or run is None or run.wanted_since_s is None:
+            return False
+        return run.is_loading and self._parts.clock.elapsed_s() - run.wanted_since_s < patience_s
 
     # --- what the pump calls: never waits ---------------------------------------------------------
 
@@ -110,7 +112,8 @@ class DelayedBuckets:
         """Something is due: load the segment that has it, and let go the buckets that are used up."""
         run = self._index.wanted(self._parts.clock.now_ms())
         if run is not None and not run.is_loading:
-            run.loading_since_ms = self._parts.clock.now_ms()
+            if run.wanted_since_s is None:
+                run.wanted_since_s = self._parts.clock.elapsed_s()
             run.is_loading = self._run(self._load(run), "load delayed messages")
         if self._ledger_ids and not self._is_sweeping and not self._is_saving:
             kept = self._index.buckets()
@@ -267,6 +270,7 @@ class DelayedBuckets:
         else:
             if epoch == self._index.epoch:
                 self._index.on_loaded(run, items)
+            run.wanted_since_s = None
         self._on_load_ended(run)
 
     def _on_load_ended(self, run: DueRun) -> None:

@@ -23,9 +23,9 @@ class DueRun:
         "_times",
         "bucket",
         "is_loading",
-        "loading_since_ms",
         "next_segment",
         "segments_left",
+        "wanted_since_s",
     )
 
     def __init__(self, items: Iterable[DueItem] = ()) -> None:
@@ -39,7 +39,8 @@ class DueRun:
         self.segments_left: list[SegmentFacts] = []
         self.next_segment = 1
         self.is_loading = False
-        self.loading_since_ms = 0
+        # Since when its next segment is being loaded, however often that fails.
+        self.wanted_since_s: float | None = None
         self.extend(items)
 
     def extend(self, items: Iterable[DueItem]) -> None:

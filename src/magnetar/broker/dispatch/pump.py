@@ -172,7 +172,7 @@ class Pump:
             return False
         due_ms = self.delayed.next_due_ms
         is_late = due_ms is not None and due_ms + 1000 * self.RETRY_S <= self._parts.clock.now_ms()
-        if is_late and not self.buckets.is_loading_due(1000 * self.READ_PATIENCE_S):
+        if is_late and not self.buckets.is_loading_due(self.READ_PATIENCE_S):
             return True
         return self.has_unread()
 
@@ -207,7 +207,8 @@ class Pump:
         """True when nothing is left to do now; False when others must have their turn first."""
         settings = self._parts.settings
         read_max = settings.dispatch_read_entries_max
-        entries_left, bytes_until = self.ENTRIES_PER_WAKE, self.bytes_out + self.BYTES_PER_WAKE
+        # Counted as read: what nobody gets took its time, too.
+        entries_left, bytes_left = self.ENTRIES_PER_WAKE, self.BYTES_PER_WAKE
         for _ in range(self.ROUNDS_MAX):
             room = dispatcher.room(int(read_max * self._messages_per_entry) + 1)
             entries_max, bytes_max = self._allowance(room)
@@ -236,7 +237,8 @@ class Pump:
                 if not self._send_new(dispatcher, found):
                     return True
             entries_left -= len(found)
-            if entries_left <= 0 or self.bytes_out >= bytes_until:
+            bytes_left -= sum([len(entry.body) for entry in found])
+            if entries_left <= 0 or bytes_left <= 0:
                 return False
         return False
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from magnetar.broker.delayed.bucket_format import buckets_in, ledgers_of
-from magnetar.ids import LATEST
+from magnetar.ids import LATEST, Position
 from tests.unit.broker.worlds import World, client_of
 
 COUNT = 40
@@ -72,6 +72,38 @@ def test_what_is_due_and_on_its_way_from_storage_is_not_overdue_unless_it_never_
             assert not pump.is_overdue(), "however long ago it was due"
         (consumer,) = world.subscription.consumers
         assert len(client_of(consumer).delivered) == COUNT
+        await world.tasks.close()
+
+    run(main())
+
+
+@pytest.mark.feature("F-PRB-07")
+def test_a_segment_that_cannot_be_read_again_and_again_is_overdue_in_the_end() -> None:
+    async def main() -> None:
+        world = await world_with_buckets()
+        pump = world.subscription.pump
+        world.log.side_ledgers.unreadable = set(world.log.side_ledgers.stored)
+        await world.pass_time(6_000)
+        assert not pump.is_overdue()
+        await world.pass_time(1_000 * int(pump.READ_PATIENCE_S))
+        assert pump.is_overdue()
+        await world.tasks.close()
+
+    run(main())
+
+
+@pytest.mark.feature("F-PRB-07")
+def test_what_is_due_in_memory_is_overdue_whatever_is_on_its_way() -> None:
+    async def main() -> None:
+        world = await world_with_buckets()
+        pump = world.subscription.pump
+        world.log.side_ledgers.unreadable = set(world.log.side_ledgers.stored)
+        await world.pass_time(6_000)
+        run_ = pump.delayed.wanted(world.clock.ms)
+        assert run_ is not None
+        assert run_.is_loading
+        pump.delayed.add(Position(3, 10_000), world.clock.ms - 60_000)
+        assert pump.is_overdue(), "as if a wake-up had been missed"
         await world.tasks.close()
 
     run(main())
