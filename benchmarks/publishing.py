@@ -16,8 +16,9 @@ from benchmarks.raw_publish import publish
 from benchmarks.servers import Peer, Server, cpu_s, until_settled
 
 MANY = 50
-# Of the official generator.
+# Of the official generator; and how long it may take to start and to end.
 OUTSTANDING = 10_000
+PERF_PATIENCE_S = 60.0
 # Aims of the ratio to Apache Pulsar: the floor, then the aim.
 _RAW_AIMS = {(1024, 1): "1.0× → 1.5×", (100, 1): "0.9× → 1.3×", (1024, 100): "1.1× → 2×"}
 
@@ -124,33 +125,37 @@ def python_clients(server: Server, scale: Scale) -> list[Figure]:
 def pulsar_perf(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
     """Apache's own load generator, where its distribution is at hand.
 
-    A server of its own, whose data goes with it: tens of gigabytes that nobody reads would be in the way of whoever
-    comes next, and a disk that is nearly full makes a server read-only.
+    Each kind of message has a server of its own, whose data goes with it: tens of gigabytes that nobody reads would
+    be in the way of whoever comes next, and a disk that is nearly full makes a server read-only.
     """
-    try:
-        with peer.server(directory) as server:
-            warm_up(server, scale)
-            until_settled(server.pid)
-            return _pulsar_perf(server, scale)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _pulsar_perf(server: Server, scale: Scale) -> list[Figure]:
     apache = ApachePulsar()
     loads = [("unbatched 1 KiB", 1024, ["--batch-max-messages", "1"], "1.0× → 1.5×")]
     loads += [("batched 1 KiB", 1024, [], "1.2× → 1.5×"), ("batched 100 B", 100, [], "0.9× → 1×")]
     loads += [("batched 64 KiB", 65536, [], "")]
     found = []
-    # Without a bound the generator fills its memory first, and the rate is its collector's.
-    steady = ["-time", str(scale.of(22, 32, 62)), "-o", str(OUTSTANDING)]
-    for what, size, more, aim in loads:
-        words = ["produce", "-u", server.service_url, "-r", "2000000", *steady, "-s", str(size)]
-        command = apache.perf(*words, *more, topics.fresh("perf"))
-        said = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        rates = [float(rate) for rate in re.findall(r"Throughput produced:.*?--- +([\d.]+) msg/s", said.stdout)]
-        # Ten seconds each, of which the first have the generator's start in them.
-        if rates := rates[1:]:
-            settings = f"median of {len(rates)} times 10 s after the first, {OUTSTANDING:,} messages outstanding"
-            found.append(Figure(f"publish {what}, pulsar-perf", median(rates), "msg/s", "more", aim, settings))
+    for number, (what, size, more, aim) in enumerate(loads):
+        own = directory / str(number)
+        try:
+            with peer.server(own) as server:
+                warm_up(server, scale)
+                until_settled(server.pid)
+                words = ["produce", "-u", server.service_url, "-r", "2000000", "-s", str(size), *more]
+                rates = _perf_rates(apache.perf(*words), scale)
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+        settings = f"median of {len(rates)} times 10 s after the first, {OUTSTANDING:,} messages outstanding"
+        found.append(Figure(f"publish {what}, pulsar-perf", median(rates), "msg/s", "more", aim, settings))
     return found
+
+
+def _perf_rates(command: list[str], scale: Scale) -> list[float]:
+    """What was produced in every ten seconds but the first, which have the generator's start in them."""
+    seconds = scale.of(22, 32, 52)
+    # Without a bound the generator fills its memory first, and the rate is its collector's.
+    command = [*command, "-time", str(seconds), "-o", str(OUTSTANDING), topics.fresh("perf")]
+    # It waits for its last receipts without end, and then nothing that it said is a rate.
+    said = subprocess.run(command, capture_output=True, text=True, timeout=seconds + PERF_PATIENCE_S, check=False)
+    rates = [float(rate) for rate in re.findall(r"Throughput produced:.*?--- +([\d.]+) msg/s", said.stdout)]
+    if not rates[1:]:
+        raise RuntimeError(f"pulsar-perf said no rate: {said.stdout[-300:]} {said.stderr[-300:]}")
+    return rates[1:]

@@ -180,6 +180,12 @@ class Disk(NamedTuple):
     kind: str
     device: str
     free_gb: float
+    total_gb: float = 0.0
+
+    @property
+    def room_gb(self) -> float:
+        """Servers stop writing where less than a twentieth of a disk is free."""
+        return self.free_gb - self.total_gb / 20
 
     @property
     def is_memory(self) -> bool:
@@ -198,7 +204,8 @@ def disk_of(directory: Path) -> Disk:
     ]
     last = max(enumerate(mounted), key=lambda each: (len(each[1].mountpoint), each[0]), default=None)
     kind, device = (last[1].fstype, last[1].device) if last else ("an unknown file system", "no device")
-    return Disk(kind, device, shutil.disk_usage(within).free / 2**30)
+    usage = shutil.disk_usage(within)
+    return Disk(kind, device, usage.free / 2**30, usage.total / 2**30)
 
 
 def machine_words(directory: Path | None = None) -> str:

@@ -104,14 +104,15 @@ def test_shared_servers_are_given_back_only_when_the_next_load_would_not_fit(tmp
 
 def test_everything_at_full_scale_beside_a_peer_fits_on_a_disk_that_holds_its_largest_load() -> None:
     needed = needed_gb(chosen_loads([], peers=True), Scale("full"), 2, None)
-    assert needed == 1.0 + max(command.left_gb(load, Scale("full"), 2, None) for load in LOADS) < 80
+    assert needed == 1.0 + max(command.left_gb(load, Scale("full"), 2, None) for load in LOADS) < 60
 
 
 def test_a_disk_that_is_too_full_is_refused_and_one_in_memory_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     remarks: list[str] = []
-    refused = unfit(Disk("ext4", "/dev/sda1", 4.0), 20.0, remarks)
+    refused = unfit(Disk("ext4", "/dev/sda1", 4.0, 20.0), 20.0, remarks)
     assert refused is not None
-    assert "needs about 20 GB, but data on ext4 (/dev/sda1), 4 GB free" in refused
+    assert "needs about 20 GB, but data on ext4 (/dev/sda1), 4 GB free, of which servers use 3:" in refused
+    assert unfit(Disk("ext4", "/dev/sda1", 24.0, 100.0), 20.0, remarks), "servers stop before it is full"
     assert unfit(Disk("ext4", "/dev/sda1", 40.0), 20.0, remarks) is None
     assert remarks == []
     assert unfit(Disk("tmpfs", "tmpfs", 40.0), 20.0, remarks) is None

@@ -14,7 +14,6 @@ from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch.hooks import Verdict
 from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.broker.dispatch.many_consumers import ManyConsumersDispatcher
-from magnetar.broker.dispatch.pump import Pump
 from magnetar.broker.subscription import KeySharing, SubscriptionType
 from magnetar.errors import ConsumerBusy, NotSupported
 from magnetar.ids import EARLIEST, LATEST, Position
@@ -543,25 +542,6 @@ def test_an_entry_filter_rejects_for_good_or_puts_off(type_: SubscriptionType) -
         filter_.otherwise = Verdict.ACCEPT
         await world.pass_time(1_100)
         assert sorted(client_of(consumer).ids()) == [0, 2, 4, 5, 6]
-
-    run(main())
-
-
-@pytest.mark.feature("F-DISP-04")
-def test_what_is_read_and_nobody_gets_counts_for_a_wake_ups_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        monkeypatch.setattr(Pump, "BYTES_PER_WAKE", 1_000)
-        world = World(dispatch_read_entries_max=1)
-        for _ in range(8):
-            world.publish(size=400)
-        filter_ = EvenOnly(Verdict.REJECT)
-        filter_.verdict = lambda *_: Verdict.REJECT  # type: ignore[method-assign]
-        world.subscription.pump.filters = (filter_,)
-        world.join(EXCLUSIVE, permits=100)
-        assert world.subscription.cursor.read_position.entry_id == 3, "others have their turn"
-        for _ in range(3):
-            await world.settle()
-        assert world.subscription.cursor.read_position.entry_id == 8
 
     run(main())
 
