@@ -187,8 +187,8 @@ bench-spark-peers: $(VENV)/.spark $(VENV)/.compiled ## The same beside Spark's o
 bench-page: $(VENV)/.bench ## Write docs/performance.md and its plots from the last measurements, or from those in docs/performance.
 	@$(BIN)/python -m benchmarks.report --plots
 
-features: $(VENV)/.test ## Write docs/compatibility.md from the last results.
-	@$(BIN)/python -m tools.features
+features: $(VENV)/.test ## Write docs/compatibility.md from the last results; ARGS=--measured leaves what tests proved.
+	@$(BIN)/python -m tools.features $(ARGS)
 
 # --- generating and locking -------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from tests.conftest import run_without_leaks
 from tests.warm_process import WarmProcess
 from tools import sbom
 from tools.feature_record import CATALOGUE, Outcome, Row, catalogue, recorded_outcomes
-from tools.features import Measurement, measurements, page, state_of
+from tools.features import Measurement, measurements, page, remeasured, state_of
 from tools.suites import CLOSING, SuiteResult, closing_table
 
 HOUSE = Path(__file__).resolve().parent.parent
@@ -146,6 +146,19 @@ def test_page_has_a_line_per_row_and_counts() -> None:
     assert "| B-01 | three | not yet |" in text
     assert "| A | 2 | 1 | 1 | 0 | 0 |" in text
     assert "| all | 3 | 1 | 1 | 0 | 1 |" in text
+
+
+def test_measured_values_alone_can_be_written_anew() -> None:
+    rows = [Row(f"F-A-0{number}", "bench", "any") for number in range(1, 6)]
+    old, new = Measurement("3 ms", "2026-01-02"), Measurement("2 ms", "2026-01-03")
+    failed = Outcome("tests/b.py::z", "failed", ("F-A-05",))
+    proven = Outcome("tests/unit/test_x.py::test_y", "passed", ("F-A-02", "F-A-03"))
+    before = page(rows, [proven, failed], {"F-A-01": old, "F-A-03": old})
+    assert remeasured(rows, before, {}) == before
+    measured = {f"F-A-0{number}": new for number in (1, 3, 4, 5)}
+    assert remeasured(rows, before, measured) == page(rows, [proven, failed], measured)
+    with pytest.raises(ValueError, match="F-Z-01"):
+        remeasured(rows, before, {"F-Z-01": new})
 
 
 def test_page_refuses_unknown_rows() -> None:

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/compatibility.md: every catalogue row, and what the last runs say about it.
 
-Tests speak through .results/tests (tools/feature_record.py), benchmarks through .results/bench/*.json: one object, or a
-list of them, with "features" (row ids), "value" (text with unit) and "date" (YYYY-MM-DD). An unknown row is an error.
-Never runs a test.
+    python -m tools.features [--measured]
+
+With --measured only the benchmarks' values are new, and what the page says of tests stays: for a machine on which not
+every suite was run. Tests speak through .results/tests (tools/feature_record.py), benchmarks through
+.results/bench/*.json: one object, or a list of them, with "features" (row ids), "value" (text with unit) and "date"
+(YYYY-MM-DD). An unknown row is an error. Never runs a test.
 Carries.
 """
 
+import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +21,8 @@ from tools.feature_record import HOUSE, RESULTS, Outcome, Row, catalogue, featur
 
 PAGE = HOUSE / "docs" / "compatibility.md"
 TESTS_SHOWN_MAX = 3
+_ROW = re.compile(r"^\| ([A-Z]\S*-\d\S*) \| (.*) \| (.*) \|$", re.M)
+"""A row's id, title and words on the page."""
 HEAD = """# Compatibility
 
 Written by `make features` from the feature tags and the last results; do not edit. The rows and their titles come from
@@ -59,13 +66,38 @@ def state_of(outcomes: list[Outcome], measured: Measurement | None) -> tuple[str
 
 def page(rows: list[Row], outcomes: list[Outcome], measured: dict[str, Measurement]) -> str:
     by_row = features_of(outcomes)
-    known = {row.id for row in rows}
-    unknown = sorted((set(by_row) | set(measured)) - known)
+    _refuse_unknown(rows, set(by_row) | set(measured))
+    return _rendered([(row, *state_of(by_row.get(row.id, []), measured.get(row.id))) for row in rows])
+
+
+def remeasured(rows: list[Row], before: str, measured: dict[str, Measurement]) -> str:
+    """The page as it was, with what benchmarks have measured since."""
+    _refuse_unknown(rows, set(measured))
+    words_of = {id_: words for id_, _, words in _ROW.findall(before)}
+    found = []
+    for row in rows:
+        tested, told, value = words_of.get(row.id, "").rpartition("measured: ")
+        if not told:
+            tested, value = value, ""
+        if row.id in measured:
+            value = f"{measured[row.id].value}, {measured[row.id].date}"
+        parts = [tested.removesuffix("; ")] if tested not in ("", "not yet") else []
+        parts += [f"measured: {value}"] if value and not tested.startswith("failing") else []
+        words = "; ".join(parts) or "not yet"
+        found.append((row, words.partition(":")[0], words))
+    return _rendered(found)
+
+
+def _refuse_unknown(rows: list[Row], tagged: set[str]) -> None:
+    unknown = sorted(tagged - {row.id for row in rows})
     if unknown:
         raise ValueError(f"tags of rows that docs/catalogue.tsv does not have: {', '.join(unknown)}")
+
+
+def _rendered(rows: list[tuple[Row, str, str]]) -> str:
+    """Every row with its state and the words for that."""
     sections: dict[str, list[tuple[Row, str, str]]] = {}
-    for row in rows:
-        state, words = state_of(by_row.get(row.id, []), measured.get(row.id))
+    for row, state, words in rows:
         sections.setdefault(section_of(row.id), []).append((row, state, words))
     parts = [HEAD, *_counts(sections)]
     for section, entries in sections.items():
@@ -100,8 +132,18 @@ def _named(tests: list[str]) -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="features", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--measured", action="store_true", help="measured values alone; of tests the page stays as it is"
+    )
+    measured_only = parser.parse_args().measured
     try:
-        text = page(catalogue(), recorded_outcomes(), measurements())
+        if measured_only:
+            text = remeasured(catalogue(), PAGE.read_text(encoding="utf-8"), measurements())
+        else:
+            text = page(catalogue(), recorded_outcomes(), measurements())
     except ValueError as error:
         print(f"features: {error}", file=sys.stderr)
         return 1
