@@ -60,7 +60,7 @@ class Load(NamedTuple):
 LOADS = (
     Load("start and memory", "start-and-load", fresh=footprint.start_and_load, disk_gb=(0.1, 0.3, 2.5)),
     Load("start and memory", "restarts", fresh=footprint.restarts),
-    Load("publish", "publish-raw", shared=publishing.raw, rounds=3, disk_gb=(0.2, 1.6, 8.0)),
+    Load("publish", "publish-raw", shared=publishing.raw, rounds=3, disk_gb=(2.8, 5.5, 14.0)),
     Load("publish", "publish-sustained", shared=publishing.sustained, disk_gb=(0.1, 4.0, 8.0)),
     Load("publish", "publish-official", shared=publishing.python_clients, rounds=3, disk_gb=(0.05, 0.3, 1.7)),
     # So many seconds as fast as it goes, each kind of messages by itself: 1.1 GB/s were measured.
@@ -70,19 +70,20 @@ LOADS = (
     Load("latency", "one-at-a-time", shared=latency.one_at_a_time, rounds=3),
     Load("latency", "end-to-end", shared=latency.end_to_end, rounds=5),
     Load("latency", "beside-a-reader", shared=latency.beside_a_reader, rounds=3, disk_gb=(0.05, 0.2, 2.0)),
-    Load("consume", "catch-up", shared=consuming.catch_up, rounds=3, disk_gb=(0.1, 0.5, 4.0)),
-    Load("consume", "tailing", shared=consuming.tailing, disk_gb=(0.2, 2.0, 5.6)),
+    Load("consume", "catch-up", shared=consuming.catch_up, rounds=3, disk_gb=(0.1, 1.4, 4.0)),
+    Load("consume", "tailing", shared=consuming.tailing, rounds=3, disk_gb=(0.2, 3.2, 5.6)),
     Load("consume", "consume-official", shared=consuming.python_clients, rounds=3, disk_gb=(0.05, 0.3, 1.7)),
     Load("consume", "fan-out", shared=consuming.fan_out, rounds=3, disk_gb=(0.05, 0.3, 1.2)),
-    Load("consume", "delayed", shared=consuming.delayed),
+    Load("consume", "delayed", shared=consuming.delayed, disk_gb=(0.1, 0.6, 0.6)),
     Load("admin", "create-topics", shared=administering.create_topics, rounds=3),
     Load("admin", "shell", shared=administering.shell_command),
-    Load("many", "many-producers", shared=publishing.many_producers, rounds=3, disk_gb=(0.1, 0.7, 3.5)),
-    Load("many", "many-topics", shared=publishing.many_topics, rounds=3, disk_gb=(0.4, 1.7, 8.5)),
+    Load("many", "many-producers", shared=publishing.many_producers, rounds=3, disk_gb=(1.8, 3.5, 9.0)),
+    Load("many", "few-topics", shared=publishing.few_topics, rounds=3, disk_gb=(3.0, 6.0, 15.0)),
+    Load("many", "many-topics", shared=publishing.many_topics, disk_gb=(1.5, 3.0, 7.0)),
     Load("many", "few-and-many", shared=latency.few_and_many_topics, rounds=3),
-    Load("many", "many-subscriptions", shared=growth.many_subscriptions),
+    Load("many", "many-subscriptions", shared=growth.many_subscriptions, disk_gb=(0.1, 0.5, 0.5)),
     Load("cost of one more", "growth", fresh=growth.slopes),
-    Load("recovery", "recovery", fresh=footprint.recovery, disk_gb=(0.2, 1.0, 5.5)),
+    Load("recovery", "recovery", fresh=footprint.recovery, disk_gb=(0.2, 4.5, 5.5)),
     Load("recovery", "take-over", ours=takeover.take_over),
     *(Load("knobs", name, ours=measure, disk_gb=(0.3, 1.5, 8.0)) for name, measure in knobs.ALL.items()),
 )
@@ -111,13 +112,11 @@ def main() -> int:
     for load in [load for load in chosen if load.peers_only and len(peers) == 1]:
         _skip(f"{load.name}: its generator is Apache Pulsar's", remarks)
         chosen.remove(load)
+    chosen = fitting(chosen, disk, scale, len(peers), arguments.rounds, remarks)
     if not chosen:
         return 2
     sides = [Side(peer.name, peer.words()) for peer in peers]
     sides += [Side(kafka.name, kafka.words())] if kafka is not None else []
-    if refused := unfit(disk, needed_gb(chosen, scale, len(peers), arguments.rounds), remarks):
-        print(refused, file=sys.stderr)
-        return 2
     run = Run("peers" if len(sides) > 1 else "bench", machine_words(place), scale.name, sides)
     run.remarks = remarks
     if arguments.only:
@@ -143,26 +142,28 @@ def chosen_loads(words: list[str], *, peers: bool) -> list[Load]:
     return [load for load in at_hand if not words or any(word in load.name for word in words)]
 
 
-def needed_gb(chosen: list[Load], scale: Scale, sides: int, rounds: int | None) -> float:
-    """What the largest of the loads leaves on the disk: for more of them the shared servers are given back."""
-    return SPARE_GB + max(left_gb(load, scale, sides, rounds) for load in chosen)
-
-
 def left_gb(load: Load, scale: Scale, sides: int, rounds: int | None) -> float:
     """All rounds of all sides on servers that are shared; of others one, since it is given back."""
     once = dict(zip(("quick", "usual", "full"), load.disk_gb, strict=True))[scale.name]
     return once * _rounds(load, scale, rounds) * sides if load.shared is not None else once
 
 
-def unfit(disk: Disk, needed: float, remarks: list[str]) -> str | None:
-    """Why nothing can be measured on a disk; of one in memory it is said that it is none."""
-    if disk.room_gb < needed:
-        said = f"{disk.words}, of which servers use {max(0.0, disk.room_gb):.0f}"
-        return f"one of these loads needs about {needed:.0f} GB, but {said}: --directory names another place"
+def fitting(
+    chosen: list[Load], disk: Disk, scale: Scale, sides: int, rounds: int | None, remarks: list[str]
+) -> list[Load]:
+    """Those whose data the disk holds. It is said which are left out, and of a disk in memory that it is none."""
     if disk.is_memory:
         remarks.append(f"NO DISK: {disk.words}, where a sync costs nothing; --directory names another place")
         print(remarks[-1], file=sys.stderr, flush=True)
-    return None
+    found = []
+    for load in chosen:
+        needed = SPARE_GB + left_gb(load, scale, sides, rounds)
+        if needed <= disk.room_gb:
+            found.append(load)
+            continue
+        usable = f"{disk.words}, of which servers use {max(0.0, disk.room_gb):.0f}"
+        _skip(f"{load.name}: it needs about {needed:.0f} GB, but {usable}: --directory names another place", remarks)
+    return found
 
 
 def _rounds(load: Load, scale: Scale, asked: int | None) -> int:
@@ -188,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="everything, little of each: about three minutes")
-    parser.add_argument("--full", action="store_true", help="a million delayed, ten thousand topics, 1 GB to recover")
+    parser.add_argument("--full", action="store_true", help="the same for longer: for claims; hours beside peers")
     parser.add_argument("--peers", action="store_true", help="beside Apache Pulsar and Kafka, fetched by Maven")
     parser.add_argument("--rounds", type=int, help="each load so many times, instead of as often as it needs")
     parser.add_argument("--only", nargs="+", default=[], help="loads whose name has one of these words")

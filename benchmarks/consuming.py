@@ -35,7 +35,7 @@ def _consumers(server: Server, topic: str, kind: str, batch: int, *, earliest: b
 def catch_up(server: Server, scale: Scale) -> list[Figure]:
     """A backlog that was there before the consumer, from its first entry on."""
     found = []
-    for batch, entries in ((1, scale.of(8_000, 60_000, 500_000)), (100, scale.of(200, 2_000, 20_000))):
+    for batch, entries in ((1, scale.of(8_000, 200_000, 500_000)), (100, scale.of(200, 10_000, 20_000))):
         shape = Shape(1024, batch, keys=KEYS)
         topic = topics.fresh("catch-up")
         publish(server.service_url, shape, count=entries, topics=[topic])
@@ -47,7 +47,7 @@ def catch_up(server: Server, scale: Scale) -> list[Figure]:
             rate = consume(consumers, entries * batch)
             used = (cpu_s(server.pid) - used) / (entries * batch) * 1e6
             what = f"catch-up {shape.words}, {kind}"
-            settings = "raw frames, receiver queue 1,000, acks in groups, written out before"
+            settings = f"{entries:,} entries, raw frames, receiver queue 1,000, acks in groups, written out before"
             settings += _REGISTERED_WORDS.get(kind, f", {REGISTERED[kind]} consumers")
             found.append(Figure(f"consume {what}", rate, "msg/s", "more", _AIMS.get((kind, batch), ""), settings))
             found.append(Figure(f"  server's CPU for it, {what}", used, "µs/msg", "less", "", settings))
@@ -57,14 +57,16 @@ def catch_up(server: Server, scale: Scale) -> list[Figure]:
 def tailing(server: Server, scale: Scale) -> list[Figure]:
     """Published and consumed at the same time, as fast as both go."""
     found = []
-    for batch, entries in ((1, scale.of(6_000, 40_000, 200_000)), (100, scale.of(200, 2_000, 5_000))):
+    for batch, entries in ((1, scale.of(6_000, 100_000, 200_000)), (100, scale.of(200, 3_000, 5_000))):
         shape = Shape(1024, batch, keys=KEYS)
         for kind in TYPES:
             topic = topics.fresh("tail")
             consumers = _consumers(server, topic, kind, batch, earliest=True)
             publisher = Publisher(server.service_url, [topic], entries, shape, 2_000 // batch)
             rate = consume(consumers, entries * batch, [publisher])
-            settings = "published beside it" + _REGISTERED_WORDS.get(kind, f", {REGISTERED[kind]} consumers")
+            settings = f"{entries:,} entries, published beside it" + _REGISTERED_WORDS.get(
+                kind, f", {REGISTERED[kind]} consumers"
+            )
             found.append(Figure(f"consume tailing {shape.words}, {kind}", rate, "msg/s", settings=settings))
     return found
 
@@ -111,8 +113,8 @@ def python_clients(server: Server, scale: Scale) -> list[Figure]:
 def delayed(server: Server, scale: Scale) -> list[Figure]:
     """Messages that are all due at one moment: how fast they are taken, what they weigh, how late they are."""
     topic = topics.fresh("delayed")
-    count = scale.of(5_000, 50_000, 1_000_000)
-    ahead_s = scale.of(6, 15, 120)
+    count = scale.of(5_000, 1_000_000, 1_000_000)
+    ahead_s = scale.of(6, 60, 120)
     late_ms: list[float] = []
 
     def on_entry(_: memoryview) -> None:

@@ -75,7 +75,7 @@ def recovery(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
     found.append(Figure("  in the journal only, of it", replayed_mb, "MB", "less", "", settings))
     found.append(Figure("first read of it afterwards, cold", read_mb_s, "MB/s", "more", "", settings))
 
-    published_mb = scale.of(20, 256, 1024)
+    published_mb = scale.of(20, 1024, 1024)
     config = {
         # Either half holds all of it; what is read ahead leaves a Java server's direct memory to that.
         "dbStorage_writeCacheMaxSizeMb": str(published_mb * 9 // 4 + 64),

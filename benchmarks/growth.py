@@ -152,7 +152,7 @@ def slopes(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
 
 def many_subscriptions(server: Server, scale: Scale) -> list[Figure]:
     """A topic with very many subscriptions: made over REST, then published to."""
-    count = scale.of(200, 2_000, 10_000)
+    count = scale.of(200, 10_000, 10_000)
     topic = topics.fresh("subscribed")
     admin = topics.Admin(server.web_url)
     admin.call("PUT", topics.path_of(topic))
@@ -166,7 +166,7 @@ def many_subscriptions(server: Server, scale: Scale) -> list[Figure]:
     admin.close()
     # A server that gives memory back meanwhile hides what they weigh: then it cannot be told from nothing.
     weight = max(0.0, pss_mb(server.pid) - memory) * 1024 / (count - count // 2)
-    messages = scale.of(4_000, 30_000, 100_000)
+    messages = scale.of(4_000, 200_000, 200_000)
     rate = publish(server.service_url, Shape(1024), count=messages, topics=[topic]).rate
     settings = "durable, without consumers, one topic"
     return [

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws docs/performance/*.png: bars of every side, whiskers from the lowest round to the highest, floors and aims."""
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from benchmarks.aims import marks
 from benchmarks.figures import LESS, shown
 from benchmarks.results import Document
 
@@ -24,8 +24,6 @@ GAP: Final = 0.7
 """Between two rows, in bars."""
 FRAME_INCHES: Final = 0.85
 LEGEND_INCHES: Final = 0.35
-_RATIO: Final = re.compile(r"^([\d.]+)× → ([\d.]+)×$")
-_NUMBER: Final = re.compile(r"^(≤ )?([\d.]+) ?(\D*?)(?: → ([\d.]+) ?\D*)?$")
 
 
 class Panel(NamedTuple):
@@ -56,19 +54,6 @@ PANELS: Final = {
         Panel("Idle CPU with all of them", ("cost of one more",), "% of a core"),
     ),
 }
-
-
-def marks(row: Row) -> tuple[float | None, float | None]:
-    """Where a row's floor and aim lie, in its unit; a ratio is one to Apache Pulsar."""
-    if found := _RATIO.match(row["aim"]):
-        beside = row["peers"].get("pulsar")
-        return (float(found[1]) * beside, float(found[2]) * beside) if beside else (None, None)
-    found = _NUMBER.match(row["aim"])
-    if found is None or not row["unit"].startswith(found[3].strip()) or not found[3].strip():
-        return None, None
-    if found[4]:
-        return float(found[2]), float(found[4])
-    return None, float(found[2])
 
 
 def draw(document: Document, directory: Path) -> list[Path]:

@@ -7,7 +7,7 @@ command line.
 """
 
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass
 
@@ -15,6 +15,10 @@ from benchmarks.raw_connection import RECEIPT, RawConnection, run_until
 from benchmarks.raw_frames import Shape
 
 LATENCY_SAMPLE = 64
+# Of a load that goes on for a time each connection has so many bytes of frames, which go again and again.
+BUILT_BYTES_MAX = 16 * 2**20
+BUILT_MAX = 20_000
+_ENDLESS = 2**62
 
 
 @dataclass
@@ -81,6 +85,12 @@ class Publisher:
         self._sent.append((lap * len(self._ends) + bisect_right(self._ends, rest), time.perf_counter()))
         return self._sent_bytes < until
 
+    def stop(self) -> None:
+        """Nothing more than what has begun to go."""
+        lap, rest = divmod(self._sent_bytes, len(self._frames))
+        begun = lap * len(self._ends) + (bisect_left(self._ends, rest) + 1 if rest else 0)
+        self.count = min(self.count, begun)
+
     def receive(self) -> None:
         now = time.perf_counter()
         for kind, _, _, _ in self.connection.frames():
@@ -128,13 +138,40 @@ def publish(
         Publisher(service_url, share, each, shape, max(1, window // shape.batch), built, connection, number * built)
         for number, (share, connection) in enumerate(made)
     ]
+    return _outcome(publishers, shape)
+
+
+def publish_for(
+    service_url: str, shape: Shape, *, seconds: float, connections: int = 2, window: int = 2_000, topics: list[str]
+) -> Outcome:
+    """The same for so many seconds, so that a fast server's rate is not that of a moment: until the last receipt of
+    what was sent by then.
+    """
+    shares = [topics[index::connections] or topics for index in range(connections)]
+    frame_bytes = len(shape.send(0, 0, 0))
+    # Whole rounds of the topics: a frame is always the same producer's.
+    rounds = [max(1, min(BUILT_MAX, BUILT_BYTES_MAX // frame_bytes) // len(share)) for share in shares]
+    publishers = [
+        Publisher(service_url, share, _ENDLESS, shape, max(1, window // shape.batch), count * len(share), connection)
+        for count, share, connection in zip(rounds, shares, connected(service_url, shares), strict=True)
+    ]
+    return _outcome(publishers, shape, seconds)
+
+
+def _outcome(publishers: list[Publisher], shape: Shape, seconds: float | None = None) -> Outcome:
     started = time.perf_counter()
-    run_until(
-        lambda: all(publisher.is_done for publisher in publishers),
-        {publisher.connection: (publisher.receive, publisher.send) for publisher in publishers},
-    )
-    seconds = time.perf_counter() - started
+
+    def is_done() -> bool:
+        if seconds is not None:
+            if time.perf_counter() < started + seconds:
+                return False
+            for publisher in publishers:
+                publisher.stop()
+        return all(publisher.is_done for publisher in publishers)
+
+    run_until(is_done, {publisher.connection: (publisher.receive, publisher.send) for publisher in publishers})
+    took_s = time.perf_counter() - started
     for publisher in publishers:
         publisher.connection.close()
     latencies = [ms for publisher in publishers for ms in publisher.latencies_ms]
-    return Outcome(each * connections * shape.batch, seconds, latencies)
+    return Outcome(sum(publisher.received for publisher in publishers) * shape.batch, took_s, latencies)

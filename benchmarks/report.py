@@ -13,6 +13,7 @@ import json
 import math
 from typing import Any, Final
 
+from benchmarks.aims import BETWEEN, MISSED, REACHED, judged
 from benchmarks.figures import LESS, shown
 from benchmarks.results import HOUSE, KEPT, Document, last_measured
 
@@ -75,11 +76,26 @@ def _about(document: Document, rows: list[Row]) -> list[str]:
     return lines
 
 
+def _judgement(rows: list[Row]) -> list[str]:
+    """Every row with an aim, by whether it got there: whoever measures anew need not read the table for it."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if (verdict_of := judged(row)) is not None:
+            at = row["ratios"].get("pulsar") if "×" in row["aim"] else None
+            words = shown(row["number"], row["unit"]) if at is None else f"{at:.2f}×"
+            found.setdefault(verdict_of, []).append(f"{row['name'].strip()} ({words} of {row['aim']})")
+    heads = {REACHED: "Aim reached", BETWEEN: "Floor reached, aim not", MISSED: "Missed"}
+    return [
+        line for verdict_of, head in heads.items() if verdict_of in found
+        for line in ("", f"**{head}** ({len(found[verdict_of])}): {'; '.join(found[verdict_of])}.")
+    ]  # fmt: skip
+
+
 def markdown(name: str, document: Document) -> str:
     rows = rows_of(document)
     others = document["sides"][1:]
     numbers = {run["began"]: number for number, run in enumerate(document["runs"], 1)}
-    lines = [f"### {RUNS.get(name, name)}", "", *_about(document, rows)]
+    lines = [f"### {RUNS.get(name, name)}", "", *_about(document, rows), *_judgement(rows)]
     group = ""
     for row in rows:
         if row["group"] != group:

@@ -107,7 +107,9 @@ class Magnetar:
 def _commit() -> str:
     house = Path(__file__).resolve().parent.parent
     asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=house, capture_output=True, text=True)
-    return asked.stdout.strip() or "an unknown commit"
+    changed = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=house, capture_output=True, text=True)
+    commit = asked.stdout.strip() or "an unknown commit"
+    return f"{commit} with changes" if changed.stdout.strip() else commit
 
 
 def family(pid: int) -> list[psutil.Process]:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import publishing, servers
-from benchmarks.__main__ import LOADS, chosen_loads, needed_gb, unfit
+from benchmarks.__main__ import LOADS, chosen_loads, fitting, left_gb
 from benchmarks.figures import Figure, Scale
 from benchmarks.peers import Missing
 from benchmarks.results import Run, Side
@@ -65,13 +65,11 @@ def test_a_directory_that_is_not_there_is_an_error(
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_more_is_needed_of_the_disk_at_larger_scales_beside_peers_and_for_more_loads() -> None:
-    def needs(scale: str, sides: int, *words: str) -> float:
-        return needed_gb(chosen_loads(list(words), peers=sides > 1), Scale(scale), sides, None)
-
-    assert needs("quick", 1) < needs("usual", 1) < needs("full", 1)
-    assert needs("usual", 1) < needs("usual", 2)
-    assert needs("usual", 2, "latency") < needs("usual", 2)
+def test_more_is_left_on_the_disk_at_larger_scales_and_beside_peers() -> None:
+    (load,) = chosen_loads(["publish-raw"], peers=True)
+    assert left_gb(load, Scale("quick"), 1, None) < left_gb(load, Scale("usual"), 1, None)
+    assert left_gb(load, Scale("usual"), 2, None) == 2 * left_gb(load, Scale("usual"), 1, None)
+    assert left_gb(load, Scale("usual"), 1, 1) * load.rounds == left_gb(load, Scale("usual"), 1, None)
 
 
 def test_shared_servers_are_given_back_only_when_the_next_load_would_not_fit(tmp_path: Path) -> None:
@@ -102,22 +100,23 @@ def test_shared_servers_are_given_back_only_when_the_next_load_would_not_fit(tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_everything_at_full_scale_beside_a_peer_fits_on_a_disk_that_holds_its_largest_load() -> None:
-    needed = needed_gb(chosen_loads([], peers=True), Scale("full"), 2, None)
-    assert needed == 1.0 + max(command.left_gb(load, Scale("full"), 2, None) for load in LOADS) < 60
-
-
-def test_a_disk_that_is_too_full_is_refused_and_one_in_memory_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_loads_that_do_not_fit_are_left_out_aloud_and_a_disk_in_memory_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     remarks: list[str] = []
-    refused = unfit(Disk("ext4", "/dev/sda1", 4.0, 20.0), 20.0, remarks)
-    assert refused is not None
-    assert "needs about 20 GB, but data on ext4 (/dev/sda1), 4 GB free, of which servers use 3:" in refused
-    assert unfit(Disk("ext4", "/dev/sda1", 24.0, 100.0), 20.0, remarks), "servers stop before it is full"
-    assert unfit(Disk("ext4", "/dev/sda1", 40.0), 20.0, remarks) is None
+    loads = chosen_loads(["publish-perf", "shell"], peers=True)
+
+    def found(disk: Disk) -> list[str]:
+        return [load.name for load in fitting(loads, disk, Scale("usual"), 2, None, remarks)]
+
+    assert found(Disk("ext4", "/dev/sda1", 50.0, 100.0)) == ["publish-perf", "shell"]
     assert remarks == []
-    assert unfit(Disk("tmpfs", "tmpfs", 40.0), 20.0, remarks) is None
-    assert remarks[0].startswith("NO DISK: data on tmpfs (tmpfs), 40 GB free")
-    assert remarks[0] in capsys.readouterr().err
+    assert found(Disk("ext4", "/dev/sda1", 38.0, 40.0)) == ["shell"], "servers stop before it is full"
+    assert remarks[0].startswith("SKIPPED publish-perf: it needs about 37 GB, but data on ext4 (/dev/sda1), 38 GB free")
+    assert "of which servers use 36:" in remarks[0]
+    assert found(Disk("tmpfs", "tmpfs", 50.0)) == ["publish-perf", "shell"]
+    assert remarks[1].startswith("NO DISK: data on tmpfs (tmpfs), 50 GB free")
+    assert all(remark in capsys.readouterr().err for remark in remarks[1:])
 
 
 def test_the_disk_is_that_of_the_innermost_and_uppermost_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

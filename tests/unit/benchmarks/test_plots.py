@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.plots import PANELS, Panel, draw, marks, rows_in
+from benchmarks.aims import judged, marks
+from benchmarks.plots import PANELS, Panel, draw, rows_in
 from benchmarks.report import PLOTS
 
 
@@ -33,7 +34,7 @@ def row(group: str, name: str, number: float, unit: str, **more: Any) -> dict[st
         ("1 % → 0.3 %", "% of a core", (1.0, 0.3)),
         ("1 %", "% of a core", (None, 1.0)),
         ("≤ 2 times", "ms", (None, None)),
-        ("≤ 1.5", "times", (None, None)),
+        ("≤ 1.5", "times", (None, 1.5)),
         ("", "s", (None, None)),
     ],
 )
@@ -41,6 +42,20 @@ def test_a_floor_and_an_aim_lie_where_they_are_in_the_rows_unit(
     aim: str, unit: str, found: tuple[float | None, float | None]
 ) -> None:
     assert marks(row("publish", "rate", 1.0, unit, aim=aim, peers={"pulsar": 100.0})) == found
+
+
+@pytest.mark.parametrize(
+    ("aim", "better", "numbers"),
+    [
+        ("0.5× → 0.3×", "less", {20.0: "aim", 30.0: "aim", 40.0: "floor", 51.0: "missed"}),
+        ("1× → 2×", "more", {200.0: "aim", 150.0: "floor", 99.0: "missed"}),
+        ("≤ 120 ms", "less", {120.0: "aim", 121.0: "missed"}),
+        ("", "less", {1.0: None}),
+    ],
+)
+def test_a_number_is_judged_by_its_floor_and_its_aim(aim: str, better: str, numbers: dict[float, str | None]) -> None:
+    for number, found in numbers.items():
+        assert judged(row("latency", "p99", number, "ms", aim=aim, better=better, peers={"pulsar": 100.0})) == found
 
 
 def test_a_ratio_is_one_to_pulsar_only() -> None:

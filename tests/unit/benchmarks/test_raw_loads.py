@@ -64,6 +64,26 @@ def publisher(line: Line, count: int, **more: Any) -> Publisher:
     return Publisher("", ["a", "b"], count, Shape(100), 4, connection=cast("RawConnection", line), **more)
 
 
+@pytest.mark.parametrize("room", [1, 60, 1 << 20])
+def test_who_stops_finishes_what_has_begun_and_nothing_else(room: int) -> None:
+    line = Line(room)
+    load = publisher(line, 2**62, built=6)
+    load.stop()
+    assert load.is_done, "nothing has begun"
+    load = publisher(line, 2**62, built=6)
+    load.send()
+    load.stop()
+    begun = load.count
+    assert begun == {1: 1, 60: 1, 1 << 20: 4}[room]
+    while load.send():
+        pass
+    assert len(line.sends()) == begun
+    assert load.send() is False
+    line.answer(*[0] * begun)
+    load.receive()
+    assert load.is_done
+
+
 def test_indexes_begin_where_they_should_and_the_window_holds() -> None:
     line = Line()
     load = publisher(line, 6, first=10)

@@ -81,6 +81,17 @@ def test_the_page_keeps_what_stands_around_the_marks(tmp_path: Path) -> None:
     assert "long ago" not in page(both, {"spark": document})
 
 
+def test_rows_with_an_aim_are_judged_before_the_table(tmp_path: Path) -> None:
+    run = Run("peers", "2 cores", "quick", [Side("magnetar", "ours"), Side("pulsar", "theirs")], tmp_path)
+    ours = [Figure("rate", 200.0, "msg/s", "more", "1× → 2×"), Figure("other rate", 150.0, "msg/s", "more", "1× → 2×")]
+    ours += [Figure("memory", 130.0, "MB", LESS, "≤ 120 MB"), Figure("no aim", 1.0, "s")]
+    run.add("publish", {"magnetar": ours, "pulsar": [Figure(each.name, 100.0, each.unit) for each in ours]}, 0.0)
+    text = markdown("peers", run.document())
+    assert "**Aim reached** (1): rate (2.00× of 1× → 2×)." in text
+    assert "**Floor reached, aim not** (1): other rate (1.50× of 1× → 2×)." in text
+    assert "**Missed** (1): memory (130 MB of ≤ 120 MB)." in text
+
+
 def test_less_is_better_where_a_figure_says_so() -> None:
     assert verdict(0.5, LESS) == "0.50× (better)"
     assert verdict(0.5, "more") == "0.50× (worse)"
