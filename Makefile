@@ -130,7 +130,7 @@ cluster-faults: $(VENV)/.test ## Kills and pauses of brokers on every metadata s
 power-loss: $(VENV)/.test ## The power fails at every call of a recorded life of a bookie and a metadata store; minutes.
 	@POWER_LOSS=all $(PYTEST) tests/faults/test_power_loss.py -n0 --timeout 3600
 
-fuzz: $(VENV)/.compiled ## Every decoder, then the ports of processes, under hostile bytes for MINUTES (2) each; failures stay in .results/fuzz.
+fuzz: $(VENV)/.compiled ## All decoders together, then each kind of ports, under hostile bytes for MINUTES (2); failures stay in .results/fuzz.
 	@$(BIN)/python -m tests.fuzz.run --minutes $(or $(MINUTES),2) $(ARGS)
 	@FUZZ_SECONDS=$$($(BIN)/python -c "print($(or $(MINUTES),2) * 60)") $(PYTEST) tests/conformance/test_fuzzed_doors.py -n0 --timeout 7200
 

@@ -131,10 +131,18 @@ def unknown_references() -> list[str]:
     for fault in all_faults():
         for reference in fault.covered_by:
             kind, _, name = reference.partition(":")
-            exists = name in known if kind == "sim" else (HOUSE / reference.partition("::")[0]).exists()
+            exists = name in known if kind == "sim" else _is_test(reference)
             if not exists:
                 wrong.append(f"{fault.id} names {reference}")
     return wrong
+
+
+def _is_test(reference: str) -> bool:
+    """A file, or a test in one: by its name, and with its parameters in brackets perhaps."""
+    path, _, name = reference.partition("::")
+    if not (HOUSE / path).exists():
+        return False
+    return not name or f"def {name.partition('[')[0]}(" in (HOUSE / path).read_text(encoding="utf-8")
 
 
 def _coverage(faults: list[Fault]) -> list[str]:
@@ -144,7 +152,8 @@ def _coverage(faults: list[Fault]) -> list[str]:
     lines = [
         "## Fault catalogue\n",
         f"{covered} of {len(faults)} faults are covered, {must_covered} of the {len(must)} that must be (!).",
-        "`sim:NAME` is a scenario of the simulation; anything else is a test. An empty cell: no test is named yet.\n",
+        "`sim:NAME` is a scenario of the simulation; anything else is a test. An empty cell: what it strikes is\n"
+        "not built yet: tiered storage, and packages of functions.\n",
         "| section | faults | covered | must | covered |",
         "|---|---|---|---|---|",
     ]

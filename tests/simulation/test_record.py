@@ -11,11 +11,16 @@ from tests.simulation.run import main
 from tests.simulation.world.planted_table import BY_TESTS, TABLE
 from tests.simulation.world.registry import run_seed
 from tests.simulation.world.shrink import Restraint, shrink
+from tools import reliability_page
 from tools.reliability_page import SENSITIVITY, all_faults, unknown_references
 
 
 def test_the_table_of_faults_names_only_what_exists() -> None:
     assert unknown_references() == []
+
+
+def test_the_page_is_what_its_sources_say() -> None:
+    assert reliability_page.main(["--check"]) == 0
     assert [fault.id for fault in all_faults()] == [f"F{number}" for number in range(1, 214)]
 
 
