@@ -152,7 +152,7 @@ def _coverage(faults: list[Fault]) -> list[str]:
     lines = [
         "## Fault catalogue\n",
         f"{covered} of {len(faults)} faults are covered, {must_covered} of the {len(must)} that must be (!).",
-        "`sim:NAME` is a scenario of the simulation; anything else is a test. An empty cell: what it strikes is\n"
+        "`sim:NAME` is a scenario of the simulation; anything else is a test. An empty cell: what it strikes is",
         "not built yet: tiered storage, and packages of functions.\n",
         "| section | faults | covered | must | covered |",
         "|---|---|---|---|---|",
