@@ -135,7 +135,8 @@ def slopes(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
                 settings = f"the second {half:,} of {at:,}"
                 # A server that gives memory back meanwhile hides what they weigh.
                 weight = max(0.0, memory[2] - memory[1]) * 1024 / half
-                found.append(Figure(f"memory of one more {name}", weight, "KB", "less", aim, settings))
+                told = settings if weight else f"{settings}; ours is less than can be told"
+                found.append(Figure(f"memory of one more {name}", weight, "KB", "less", aim, told))
                 found.append(
                     Figure(f"  CPU to make one more {name}", (cpu[2] - cpu[1]) * 1e6 / half, "µs", "less", "", settings)
                 )
