@@ -60,7 +60,7 @@ class Load(NamedTuple):
 LOADS = (
     Load("start and memory", "start-and-load", fresh=footprint.start_and_load, disk_gb=(0.1, 0.3, 2.5)),
     Load("start and memory", "restarts", fresh=footprint.restarts),
-    Load("publish", "publish-raw", shared=publishing.raw, rounds=3, disk_gb=(2.8, 5.5, 14.0)),
+    Load("publish", "publish-raw", shared=publishing.raw, rounds=3, disk_gb=(4.0, 7.5, 8.5)),
     Load("publish", "publish-sustained", shared=publishing.sustained, disk_gb=(0.1, 4.0, 8.0)),
     Load("publish", "publish-official", shared=publishing.python_clients, rounds=3, disk_gb=(0.05, 0.3, 1.7)),
     # So many seconds as fast as it goes, each kind of messages by itself: 1.1 GB/s were measured.
@@ -77,9 +77,9 @@ LOADS = (
     Load("consume", "delayed", shared=consuming.delayed, disk_gb=(0.1, 0.6, 0.6)),
     Load("admin", "create-topics", shared=administering.create_topics, rounds=3),
     Load("admin", "shell", shared=administering.shell_command),
-    Load("many", "many-producers", shared=publishing.many_producers, rounds=3, disk_gb=(1.8, 3.5, 9.0)),
-    Load("many", "few-topics", shared=publishing.few_topics, rounds=3, disk_gb=(3.0, 6.0, 15.0)),
-    Load("many", "many-topics", shared=publishing.many_topics, disk_gb=(1.5, 3.0, 7.0)),
+    Load("many", "many-producers", shared=publishing.many_producers, rounds=3, disk_gb=(2.0, 4.0, 4.5)),
+    Load("many", "few-topics", shared=publishing.few_topics, rounds=3, disk_gb=(4.0, 8.0, 9.0)),
+    Load("many", "many-topics", shared=publishing.many_topics, disk_gb=(2.0, 4.0, 4.5)),
     Load("many", "few-and-many", shared=latency.few_and_many_topics, rounds=3),
     Load("many", "many-subscriptions", shared=growth.many_subscriptions, disk_gb=(0.1, 0.5, 0.5)),
     Load("cost of one more", "growth", fresh=growth.slopes),

@@ -17,8 +17,9 @@ from benchmarks.servers import Peer, Server, cpu_s, until_settled
 
 MANY = 100
 SHAPES = (Shape(100), Shape(1024), Shape(65536), Shape(100, 100), Shape(1024, 100), Shape(65536, 4))
-# As fast as it goes, at each scale.
-SECONDS = (1, 2, 5)
+# As fast as it goes: so long at each scale, or so many megabytes.
+SECONDS = (1, 2, 4)
+MEGABYTES = (500, 1_000, 1_000)
 # Of the official generator; and how long it may take to start and to end.
 OUTSTANDING = 10_000
 PERF_PATIENCE_S = 60.0
@@ -31,7 +32,13 @@ def warm_up(server: Server, scale: Scale) -> None:
     for shape, entries in ((Shape(1024, keys=100), scale.of(10_000, 100_000, 200_000)), (Shape(1024, 100), 500)):
         topic = topics.fresh("warm-up")
         publish(server.service_url, shape, count=entries, topics=[topic])
-        publish_for(server.service_url, shape, seconds=scale.of(1, 4, 8), topics=[topics.fresh("warm-up")])
+        publish_for(
+            server.service_url,
+            shape,
+            seconds=scale.of(1, 4, 8),
+            bytes_max=scale.of(*MEGABYTES) * 10**6,
+            topics=[topics.fresh("warm-up")],
+        )
         for kind in ("Exclusive", "Shared"):
             consumer = RawConsumer(server.service_url, topic, kind, kind=kind, batch=shape.batch)
             consume([consumer], entries * shape.batch)
@@ -40,14 +47,14 @@ def warm_up(server: Server, scale: Scale) -> None:
 def raw(server: Server, scale: Scale) -> list[Figure]:
     """One topic, two producers on a connection each; and one producer alone."""
     found = []
-    seconds = scale.of(*SECONDS)
+    most = f"{scale.of(*SECONDS)} s or {scale.of(*MEGABYTES):,} MB"
     for shape in SHAPES:
         for producers in (2, 1):
             window = 2_000 if shape.size < 65536 else 64
             name = [topics.fresh("publish")]
-            rate, used = _at_full_speed(server, shape, seconds, producers, window, name)
+            rate, used = _at_full_speed(server, shape, scale, producers, window, name)
             what = f"{shape.words}, raw frames{'' if producers == 2 else ', one producer'}"
-            settings = f"{producers} producers, {window} messages in flight each, {shape.batch} in a batch, {seconds} s"
+            settings = f"{producers} producers, {window} messages in flight each, {shape.batch} in a batch, {most}"
             aim = _RAW_AIMS.get((shape.size, shape.batch), "") if producers == 2 else ""
             tags = ("F-DISP-19",) if shape == Shape(1024) else ()
             found.append(Figure(f"publish {what}", rate, "msg/s", "more", aim, settings, tags))
@@ -56,12 +63,18 @@ def raw(server: Server, scale: Scale) -> list[Figure]:
 
 
 def _at_full_speed(
-    server: Server, shape: Shape, seconds: float, connections: int, window: int, names: list[str]
+    server: Server, shape: Shape, scale: Scale, connections: int, window: int, names: list[str]
 ) -> tuple[float, float]:
     """Messages a second, and microseconds of the server's processors for each."""
     used = cpu_s(server.pid)
     outcome = publish_for(
-        server.service_url, shape, seconds=seconds, connections=connections, window=window, topics=names
+        server.service_url,
+        shape,
+        seconds=scale.of(*SECONDS),
+        bytes_max=scale.of(*MEGABYTES) * 10**6,
+        connections=connections,
+        window=window,
+        topics=names,
     )
     return outcome.rate, (cpu_s(server.pid) - used) / outcome.messages * 1e6
 
@@ -85,12 +98,12 @@ def sustained(server: Server, scale: Scale) -> list[Figure]:
 def many_producers(server: Server, scale: Scale) -> list[Figure]:
     """One topic that many clients publish to, each on a connection of its own with little in flight."""
     found = []
-    seconds = scale.of(*SECONDS)
+    most = f"{scale.of(*SECONDS)} s or {scale.of(*MEGABYTES):,} MB"
     for shape in SHAPES:
         window = shape.batch * (20 if shape.size < 65536 else 2)
-        rate, used = _at_full_speed(server, shape, seconds, MANY, window, [topics.fresh("producers")])
+        rate, used = _at_full_speed(server, shape, scale, MANY, window, [topics.fresh("producers")])
         what = f"{shape.words}, {MANY} producers"
-        settings = f"raw frames, {window} messages in flight on each of {MANY} connections, {seconds} s"
+        settings = f"raw frames, {window} messages in flight on each of {MANY} connections, {most}"
         found.append(Figure(f"publish {what}", rate, "msg/s", settings=settings))
         found.append(Figure(f"  server's CPU for it, {what}", used, "µs/msg", "less", "", settings))
     return found
@@ -106,12 +119,12 @@ def many_topics(server: Server, scale: Scale) -> list[Figure]:
 
 def _over_topics(server: Server, scale: Scale, count: int) -> list[Figure]:
     found = []
-    seconds = scale.of(*SECONDS)
+    most = f"{scale.of(*SECONDS)} s or {scale.of(*MEGABYTES):,} MB"
     names = [topics.fresh(f"many-{count}") for _ in range(count)]
     for shape in SHAPES:
         window = 32 if shape.size == 65536 else 500 if shape.batch == 1 else 5_000
-        rate, used = _at_full_speed(server, shape, seconds, 4, window, names)
-        settings = f"a producer on each, on 4 connections, {window:,} messages in flight each, round robin, {seconds} s"
+        rate, used = _at_full_speed(server, shape, scale, 4, window, names)
+        settings = f"a producer on each, on 4 connections, {window:,} messages in flight each, round robin, {most}"
         what = f"{shape.words} over {count:,} topics"
         found.append(Figure(f"publish {what}", rate, "msg/s", settings=settings))
         found.append(Figure(f"  server's CPU for it, {what}", used, "µs/msg", "less", "", settings))

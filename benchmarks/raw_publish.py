@@ -60,7 +60,7 @@ class Publisher:
             frames += shape.send(index % len(topics), first + index, index // len(topics))
             self._ends.append(len(frames))
         self._frames = memoryview(frames)
-        self._sent_bytes = 0
+        self.sent_bytes = 0
         # How many had gone when, of those without a receipt.
         self._sent: deque[tuple[int, float]] = deque()
         self.latencies_ms: list[float] = []
@@ -74,20 +74,20 @@ class Publisher:
         target = min(self.count, self.received + self._window)
         laps, last = divmod(target - 1, len(self._ends))
         until = laps * len(self._frames) + self._ends[last]
-        if self._sent_bytes >= until:
+        if self.sent_bytes >= until:
             return False
-        lap, start = divmod(self._sent_bytes, len(self._frames))
+        lap, start = divmod(self.sent_bytes, len(self._frames))
         try:
-            self._sent_bytes += self.connection.socket.send(self._frames[start : until - lap * len(self._frames)])
+            self.sent_bytes += self.connection.socket.send(self._frames[start : until - lap * len(self._frames)])
         except BlockingIOError:
             return True
-        lap, rest = divmod(self._sent_bytes, len(self._frames))
+        lap, rest = divmod(self.sent_bytes, len(self._frames))
         self._sent.append((lap * len(self._ends) + bisect_right(self._ends, rest), time.perf_counter()))
-        return self._sent_bytes < until
+        return self.sent_bytes < until
 
     def stop(self) -> None:
         """Nothing more than what has begun to go."""
-        lap, rest = divmod(self._sent_bytes, len(self._frames))
+        lap, rest = divmod(self.sent_bytes, len(self._frames))
         begun = lap * len(self._ends) + (bisect_left(self._ends, rest) + 1 if rest else 0)
         self.count = min(self.count, begun)
 
@@ -142,10 +142,17 @@ def publish(
 
 
 def publish_for(
-    service_url: str, shape: Shape, *, seconds: float, connections: int = 2, window: int = 2_000, topics: list[str]
+    service_url: str,
+    shape: Shape,
+    *,
+    seconds: float,
+    bytes_max: int,
+    connections: int = 2,
+    window: int = 2_000,
+    topics: list[str],
 ) -> Outcome:
-    """The same for so many seconds, so that a fast server's rate is not that of a moment: until the last receipt of
-    what was sent by then.
+    """The same for so many seconds, so that a fast server's rate is not that of a moment, or until so much was sent,
+    which a disk must hold: until the last receipt of what was sent by then.
     """
     shares = [topics[index::connections] or topics for index in range(connections)]
     frame_bytes = len(shape.send(0, 0, 0))
@@ -155,15 +162,16 @@ def publish_for(
         Publisher(service_url, share, _ENDLESS, shape, max(1, window // shape.batch), count * len(share), connection)
         for count, share, connection in zip(rounds, shares, connected(service_url, shares), strict=True)
     ]
-    return _outcome(publishers, shape, seconds)
+    return _outcome(publishers, shape, seconds, bytes_max)
 
 
-def _outcome(publishers: list[Publisher], shape: Shape, seconds: float | None = None) -> Outcome:
+def _outcome(publishers: list[Publisher], shape: Shape, seconds: float | None = None, bytes_max: int = 0) -> Outcome:
     started = time.perf_counter()
 
     def is_done() -> bool:
         if seconds is not None:
-            if time.perf_counter() < started + seconds:
+            has_room = sum(publisher.sent_bytes for publisher in publishers) < bytes_max
+            if has_room and time.perf_counter() < started + seconds:
                 return False
             for publisher in publishers:
                 publisher.stop()
