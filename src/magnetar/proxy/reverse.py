@@ -177,8 +177,10 @@ def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[by
 
 def _urls(bases: Iterable[str], path: bytes, query: bytes) -> list[httpx.URL] | None:
     """The request at each broker; None where it cannot be one, or would come out of the paths that are passed on."""
-    steps = path.lower().replace(b"%2e", b".").replace(b"%2f", b"/").replace(b"%5c", b"/").replace(b"\\", b"/")
-    if {b".", b".."}.intersection(steps.split(b"/")):
+    readable = path.lower().replace(b"%2e", b".").replace(b"%3b", b";")
+    steps = readable.replace(b"%2f", b"/").replace(b"%5c", b"/").replace(b"\\", b"/").split(b"/")
+    # A broker of Apache's takes a step's parameters away before it looks at the step.
+    if {b".", b".."}.intersection(step.partition(b";")[0] for step in steps):
         return None
     target = path + (b"?" + query if query else b"")
     try:

@@ -78,6 +78,8 @@ async def ask(reverse: ReverseProxy, target: bytes, *, method: str = "GET", came
         b"/admin/../metrics",
         b"/admin/v2/../../metrics",
         b"/admin/%2e%2E/metrics",
+        b"/admin/..;/metrics",
+        b"/admin/..%3Bname=value/metrics",
         b"/admin/v2/x%2F..%2f..%2fmetrics",
         b"/lookup/./../metrics",
         b"/topics/..\\metrics",
