@@ -9,6 +9,7 @@ command line.
 import time
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.raw_connection import RECEIPT, RawConnection, run_until
@@ -150,9 +151,11 @@ def publish_for(
     connections: int = 2,
     window: int = 2_000,
     topics: list[str],
+    on_ready: Callable[[], None] | None = None,
 ) -> Outcome:
     """The same for so many seconds, so that a fast server's rate is not that of a moment, or until so much was sent,
-    which a disk must hold: until the last receipt of what was sent by then.
+    which a disk must hold: until the last receipt of what was sent by then. `on_ready` is called when all producers
+    are there and nothing has been sent.
     """
     shares = [topics[index::connections] or topics for index in range(connections)]
     frame_bytes = len(shape.send(0, 0, 0))
@@ -162,6 +165,8 @@ def publish_for(
         Publisher(service_url, share, _ENDLESS, shape, max(1, window // shape.batch), count * len(share), connection)
         for count, share, connection in zip(rounds, shares, connected(service_url, shares), strict=True)
     ]
+    if on_ready is not None:
+        on_ready()
     return _outcome(publishers, shape, seconds, bytes_max)
 
 
