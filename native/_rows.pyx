@@ -16,7 +16,7 @@ cdef extern from "crc32c.h":
 
 magnetar_crc32c_prepare()
 
-EDITION = 8
+EDITION = 9
 
 cdef enum:
     WIDTH = 8

@@ -25,7 +25,7 @@ cdef extern from "crc32c.h":
 
 magnetar_crc32c_prepare()
 
-EDITION = 8
+EDITION = 9
 
 
 def extend(uint32_t checksum, data not None):
@@ -524,10 +524,13 @@ def count_intact(int64_t ledger_id, int64_t first, list entries not None):
     return count
 
 
-def log_run(uint32_t seed, uint64_t start, bytes data not None, int64_t ledger_id, int64_t first):
+def log_run(
+    uint32_t seed, uint64_t start, bytes data not None, int64_t ledger_id, int64_t first, Py_ssize_t count_max
+):
     cdef list begins = []
     cdef list ends = []
     cdef Py_ssize_t at = 0
+    cdef Py_ssize_t count = 0
     cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
     cdef Py_ssize_t length
     cdef const char *record
@@ -543,6 +546,9 @@ def log_run(uint32_t seed, uint64_t start, bytes data not None, int64_t ledger_i
                 break
             begins.append(at + 12)
             ends.append(at + 12 + length)
+            count += 1
+            if count >= count_max:
+                break
             first += 1
         elif not begins:
             break

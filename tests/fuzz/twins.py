@@ -130,8 +130,9 @@ def intact_entries(data: bytes) -> None:
 def log_run(data: bytes) -> None:
     assert RUNS is not None
     for start in (0, entry_log_format.HEADER_BYTES):
-        arguments = (_LOG_SEED, start, data, 5, 0)
-        _same("run of a log", records.PLAIN[2](*arguments), RUNS.log_run(*arguments))
+        for count_max in (1, 9):
+            arguments = (_LOG_SEED, start, data, 5, 0, count_max)
+            _same("run of a log", records.PLAIN[2](*arguments), RUNS.log_run(*arguments))
 
 
 def fronts(data: bytes) -> None:

@@ -21,6 +21,7 @@ RECORD_HEADER: Final = Struct(">III")
 RECORD_HEADER_BYTES: Final = RECORD_HEADER.size
 CHECKSUM: Final = Struct(">I")
 RECORD_OVERHEAD_BYTES: Final = RECORD_HEADER_BYTES + CHECKSUM.size
+"""Beside the entry."""
 ENTRY_MAGIC: Final = 0x4D474552
 MAP_MAGIC: Final = 0x4D474D50
 
@@ -31,6 +32,9 @@ _MAP_ROW: Final = Struct(">qQ")
 _IDS: Final = Struct(">qq")
 _ENTRY_MAGIC_BYTES: Final = ENTRY_MAGIC.to_bytes(4, "big")
 _ENTRY_BYTES_MIN: Final = 16
+
+RECORD_HEAD_BYTES: Final = RECORD_HEADER_BYTES + _IDS.size
+"""With which a record says whose it is."""
 
 
 class LogHeader(NamedTuple):
@@ -114,6 +118,19 @@ def decode_record(seed: int, offset: int, record: bytes) -> bytes | None:
     if CHECKSUM.unpack_from(record, end)[0] != extend(seed, record[:end]):
         return None
     return record[RECORD_HEADER_BYTES:end]
+
+
+def entry_bytes_at(head: bytes, offset: int, ledger_id: int, entry_id: int) -> int | None:
+    """How large the entry says to be whose record begins with this head, or None where another or none begins.
+
+    Nothing of it has been checked against the record's sum.
+    """
+    if len(head) < RECORD_HEAD_BYTES:
+        return None
+    magic, own_offset, length = RECORD_HEADER.unpack_from(head)
+    if magic != ENTRY_MAGIC or own_offset != offset or length < _IDS.size:
+        return None
+    return int(length) if _IDS.unpack_from(head, RECORD_HEADER_BYTES) == (ledger_id, entry_id) else None
 
 
 def ids_of(entry: bytes) -> tuple[int, int]:

@@ -222,7 +222,9 @@ class EntryReader:
             ledger_id,
             place,
             count_max=max(settings.read_ahead_entries_max, count_max),
-            bytes_max=min(max(settings.read_ahead_bytes_max, bytes_max), _ASKED_BYTES_MAX),
+            bytes_max=min(
+                max(settings.read_ahead_bytes_max, min(bytes_max, count_max * place.entry_bytes)), _ASKED_BYTES_MAX
+            ),
         )
         if run is None:
             return []
@@ -249,7 +251,8 @@ class EntryReader:
     def _may_go_on(self, run: EntryRun) -> bool:
         """Not where it ended although another entry like its last one might have come: something else follows there."""
         settings, behind = self._settings, run.place_behind
-        is_full = run.record_bytes + behind.entry_bytes + RECORD_OVERHEAD_BYTES > settings.read_ahead_bytes_max
+        ahead_bytes_max = min(settings.read_ahead_bytes_max, _ASKED_BYTES_MAX)
+        is_full = run.record_bytes + behind.entry_bytes + RECORD_OVERHEAD_BYTES > ahead_bytes_max
         return is_full or len(run) >= settings.read_ahead_entries_max
 
     def forget(self, ledger_id: int) -> None:

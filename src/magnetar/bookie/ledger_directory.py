@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from magnetar.bookie.entry_log import EntryLogs, EntryLogWriter
-from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES, checksum_seed
+from magnetar.bookie.entry_log_format import RECORD_HEAD_BYTES, RECORD_OVERHEAD_BYTES, checksum_seed, entry_bytes_at
 from magnetar.bookie.entry_run import EntryRun
 from magnetar.bookie.ledger_index import ROW, LedgerIndex, Place, Span
 from magnetar.bookie.records import log_run
@@ -95,10 +95,15 @@ class LedgerDirectory:
 
         None where another or none lies there, where it is not whole, or where one must wait for the disk.
         """
-        record_bytes = place.entry_bytes + RECORD_OVERHEAD_BYTES
+        # A look at what begins there costs little; a megabyte of others' entries, thrown away, does not.
+        head = self.logs.range_at_hand(place.log_id, place.offset, RECORD_HEAD_BYTES)
+        entry_bytes = entry_bytes_at(head, place.offset, ledger_id, place.entry_id)
+        if entry_bytes is None:
+            return None
+        record_bytes = entry_bytes + RECORD_OVERHEAD_BYTES
         length = record_bytes * max(1, min(count_max, bytes_max // record_bytes))
         data = self.logs.range_at_hand(place.log_id, place.offset, length)
-        begins, ends = log_run(checksum_seed(place.log_id), place.offset, data, ledger_id, place.entry_id)
+        begins, ends = log_run(checksum_seed(place.log_id), place.offset, data, ledger_id, place.entry_id, count_max)
         return EntryRun(ledger_id, place.entry_id, place.location, data, begins, ends).cut_out() if begins else None
 
     async def sync(self) -> None:
@@ -118,7 +123,14 @@ class LedgerDirectory:
         end = last.offset + last.entry_bytes + RECORD_OVERHEAD_BYTES
         data = await self.logs.read_range(first.log_id, first.offset, end - first.offset)
         # Behind the first one, of an entry that was written twice, this may be the older copy, which is as good.
-        begins, ends = log_run(checksum_seed(first.log_id), first.offset, data, ledger_id, first.entry_id)
+        begins, ends = log_run(
+            checksum_seed(first.log_id),
+            first.offset,
+            data,
+            ledger_id,
+            first.entry_id,
+            last.entry_id - first.entry_id + 1,
+        )
         if not begins:
             raise EntryUnknown(
                 f"entry {ledger_id}:{first.entry_id} is damaged in {self.path}, log {first.log_id:x} at {first.offset}"

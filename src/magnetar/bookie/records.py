@@ -77,9 +77,11 @@ def _note_record(offset: int, location: int, entry: bytes, rows: bytearray, size
     return length
 
 
-def log_run(seed: int, start: int, data: bytes, ledger_id: int, first: int) -> tuple[list[int], list[int]]:
+def log_run(
+    seed: int, start: int, data: bytes, ledger_id: int, first: int, count_max: int
+) -> tuple[list[int], list[int]]:
     """Where a ledger's entries begin and end in these bytes of an entry log, which have this offset in it: the first,
-    and those that follow it without a gap, up to a record that is not what was written there.
+    and those that follow it without a gap, so many in all, up to a record that is not what was written there.
 
     Records of others, and older copies, are passed over by their length, unchecked: a wrong one leads to where no
     record begins.
@@ -97,6 +99,8 @@ def log_run(seed: int, start: int, data: bytes, ledger_id: int, first: int) -> t
                 break
             begins.append(at + entry_log_format.RECORD_HEADER_BYTES)
             ends.append(begins[-1] + length)
+            if len(begins) >= count_max:
+                break
             wanted = (ledger_id, wanted[1] + 1)
         elif not begins:
             break

@@ -17,7 +17,7 @@ from typing import Final
 MODULE: Final = "magnetar.wire._runs"
 # Goes up with every change of what the compiled loops are given or give; `EDITION` in native/_runs.pyx and _rows.pyx
 # is the same.
-EDITION: Final = 8
+EDITION: Final = 9
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from magnetar.bookie import read_trails
-from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES
+from magnetar.bookie import entry_reader, read_trails
+from magnetar.bookie.entry_log_format import RECORD_HEAD_BYTES, RECORD_OVERHEAD_BYTES
 from magnetar.bookie.ledger_index import Place
 from magnetar.bookie.read_trails import ReadTrails
 from magnetar.bookie.storage import BookieStorage
@@ -76,6 +76,61 @@ def test_entries_that_do_not_follow_are_the_indexs_to_find() -> None:
     run(scenario())
 
 
+def test_where_others_entries_follow_a_look_is_all_that_is_taken() -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk(), replace(SETTINGS, read_ahead_entries_max=100)) as storage:
+            await add_all(storage, 2, range(4))
+            await add_all(storage, 3, range(50))
+            await storage.checkpoint()
+            logs = storage._directories[0].logs
+            at_hand, lengths = logs.range_at_hand, []
+
+            def counted(log_id: int, offset: int, length: int) -> bytes:
+                lengths.append(length)
+                return at_hand(log_id, offset, length)
+
+            logs.range_at_hand = counted  # type: ignore[method-assign]
+            reader = storage._reader
+            reader._trails.note(2, (await storage._directories[0].index.places(3, 0, 1))[0]._replace(entry_id=4))
+            assert reader.run_at_hand(2, 4, 100, LARGE) == []
+            assert lengths == [RECORD_HEAD_BYTES]
+
+    run(scenario())
+
+
+def test_small_entries_behind_a_large_one_are_read_as_many_as_are_asked_for_or_read_ahead() -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk(), SETTINGS) as storage:
+            entries = [packed(2, 0), packed(2, 1), packed(2, 2, b"x" * 10_000)]
+            entries += [packed(2, entry_id) for entry_id in range(3, 30)]
+            await add_all(storage, 2, range(30), lambda entry_id: b"x" * 10_000 if entry_id == 2 else b"body")
+            await storage.checkpoint()
+            assert await storage.read_batch(2, 0, 2, LARGE) == entries[:2]
+            (place,) = await storage._directories[0].index.places(2, 2, 1)
+            found = storage._directories[0].run_at_hand(2, place, count_max=5, bytes_max=LARGE)
+            assert found is not None
+            assert len(found) == 5
+            assert storage.run_at_hand(2, 2, 5, LARGE) == entries[2:7]
+
+    run(scenario())
+
+
+def test_reading_ahead_by_more_than_is_read_at_once_goes_on_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with bench(SimulatedDisk(), replace(SETTINGS, read_ahead_entries_max=1_000)) as storage:
+            await add_all(storage, 2, range(90))
+            await storage.checkpoint()
+            size = 10 * (len(packed(2, 0)) + RECORD_OVERHEAD_BYTES)
+            monkeypatch.setattr(entry_reader, "_ASKED_BYTES_MAX", size)
+            assert await storage.read_batch(2, 0, 10, size)
+            storage._reader._trails.note(2, (await storage._directories[0].index.places(2, 10, 1))[0])
+            for first in (10, 20, 30, 40):
+                assert len(storage.run_at_hand(2, first, 10, LARGE)) == 10
+                await asyncio.sleep(0)
+
+    run(scenario())
+
+
 @pytest.mark.feature("F-BKS-25")
 def test_what_is_damaged_or_gone_is_not_at_hand() -> None:
     async def scenario() -> None:
@@ -95,7 +150,7 @@ def test_what_is_damaged_or_gone_is_not_at_hand() -> None:
             assert storage.run_at_hand(2, 6, 2, LARGE) == [], "the log is not open"
             assert await storage.read_batch(2, 6, 1, LARGE) == expected(6, 6)
             storage._reader.forget(2)
-            assert storage.run_at_hand(2, 7, 1, LARGE) == [], "the ledger is gone"
+            assert storage.run_at_hand(2, 8, 1, LARGE) == [], "the ledger is gone"
 
     run(scenario())
 

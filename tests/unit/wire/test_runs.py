@@ -253,12 +253,14 @@ def test_compiled_runs_of_a_log_are_the_plain_ones(
     laid = [packed[0], *strange, packed[0], *packed[1:], *beyond]
     stored, _ = records.PLAIN[1](seed, start, 5 << 32, laid, {})
 
-    def cut(arguments: tuple[int, int, bytes, int, int]) -> list[bytes]:
-        begins, ends = records.PLAIN[2](*arguments)
-        assert twins.log_run(*arguments) == (begins, ends)
+    def cut(arguments: tuple[int, int, bytes, int, int], count_max: int = 99) -> list[bytes]:
+        begins, ends = records.PLAIN[2](*arguments, count_max)
+        assert twins.log_run(*arguments, count_max) == (begins, ends)
         return [arguments[2][begin:end] for begin, end in zip(begins, ends, strict=True)]
 
     assert cut((seed, start, stored, ledger_id, 3)) == packed
+    for count_max in range(1, len(packed) + 1):
+        assert cut((seed, start, stored, ledger_id, 3), count_max) == packed[:count_max]
     for harmed in (damaged(stored, data), stored[: data.draw(st.integers(0, len(stored)))], b"\x00" + stored):
         found = cut((seed, start, harmed, ledger_id, 3))
         assert found == packed[: len(found)]
@@ -383,7 +385,7 @@ def test_compiled_loops_refuse_what_is_no_bytes(twins: ModuleType) -> None:
         lambda: twins.frame_messages(1, -1, -1, True, [(1, 2)], 9),
         lambda: twins.read_ack(memoryview(b"\x08\x0a\x52")),
         lambda: twins.count_intact(1, 0, [memoryview(b"entry")]),
-        lambda: twins.log_run(0, 0, bytearray(b"record"), 1, 0),
+        lambda: twins.log_run(0, 0, bytearray(b"record"), 1, 0, 9),
         lambda: twins.are_consecutive([None], 1, 0, 99),
         lambda: twins.ready_run(None, [(1, 0, 1, memoryview(b"body"))], 99, 0, 0),
         lambda: twins.ready_run(None, [None], 99, 0, 0),

@@ -40,6 +40,8 @@ _GONE: Final = (NoSuchLedger, NoSuchEntry, Damaged)
 
 class DelayedBuckets:
     RETRY_S = 1.0
+    # Nobody has tried for so long: what is wanted now is wanted anew.
+    GIVEN_UP_S = 10.0
     ATTEMPTS_MAX = 3
 
     def __init__(
@@ -112,8 +114,9 @@ class DelayedBuckets:
         """Something is due: load the segment that has it, and let go the buckets that are used up."""
         run = self._index.wanted(self._parts.clock.now_ms())
         if run is not None and not run.is_loading:
-            if run.wanted_since_s is None:
-                run.wanted_since_s = self._parts.clock.elapsed_s()
+            now_s = self._parts.clock.elapsed_s()
+            if run.wanted_since_s is None or now_s - run.tried_until_s > self.GIVEN_UP_S:
+                run.wanted_since_s = now_s
             run.is_loading = self._run(self._load(run), "load delayed messages")
         if self._ledger_ids and not self._is_sweeping and not self._is_saving:
             kept = self._index.buckets()
@@ -275,6 +278,7 @@ class DelayedBuckets:
 
     def _on_load_ended(self, run: DueRun) -> None:
         run.is_loading = False
+        run.tried_until_s = self._parts.clock.elapsed_s()
         self._on_changed()
 
     async def _sweep(self, names: list[str]) -> None:

@@ -25,6 +25,7 @@ class DueRun:
         "is_loading",
         "next_segment",
         "segments_left",
+        "tried_until_s",
         "wanted_since_s",
     )
 
@@ -39,8 +40,9 @@ class DueRun:
         self.segments_left: list[SegmentFacts] = []
         self.next_segment = 1
         self.is_loading = False
-        # Since when its next segment is being loaded, however often that fails.
+        # Since when its next segment is being loaded, however often that fails, and when a try ended last.
         self.wanted_since_s: float | None = None
+        self.tried_until_s = 0.0
         self.extend(items)
 
     def extend(self, items: Iterable[DueItem]) -> None:

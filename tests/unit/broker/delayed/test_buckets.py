@@ -92,6 +92,36 @@ def test_a_segment_that_cannot_be_read_again_and_again_is_overdue_in_the_end() -
     run(main())
 
 
+def test_a_try_that_failed_before_everybody_left_is_forgotten_when_somebody_comes() -> None:
+    async def main() -> None:
+        world = await world_with_buckets()
+        subscription, side_ledgers = world.subscription, world.log.side_ledgers
+        side_ledgers.unreadable = set(side_ledgers.stored)
+        await world.pass_time(6_000)
+        for consumer in list(subscription.consumers):
+            subscription.remove_consumer(consumer)
+        await world.pass_time(5_000)
+        side_ledgers.unreadable = set()
+        await world.pass_time(300_000)
+        may_come, read = asyncio.Event(), side_ledgers.read
+
+        async def slow(ledger_id: int, entry_id: int) -> bytes:
+            await may_come.wait()
+            return await read(ledger_id, entry_id)
+
+        side_ledgers.read = slow  # type: ignore[method-assign]
+        world.join(permits=100)
+        await world.settle()
+        run_ = subscription.pump.delayed.wanted(world.clock.ms)
+        assert run_ is not None
+        assert run_.is_loading
+        assert not subscription.pump.is_overdue(), "it has only begun to load"
+        may_come.set()
+        await world.tasks.close()
+
+    run(main())
+
+
 @pytest.mark.feature("F-PRB-07")
 def test_what_is_due_in_memory_is_overdue_whatever_is_on_its_way() -> None:
     async def main() -> None:
