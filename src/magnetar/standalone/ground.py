@@ -8,6 +8,7 @@ Assembles.
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from random import Random
 from typing import Final, NamedTuple
 
@@ -15,6 +16,8 @@ from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.opening import IndexFactory
 from magnetar.bookie.plain_index import PlainLedgerIndex
 from magnetar.bookie.storage import BookieStorage
+from magnetar.broker.publish_budget import MESSAGE_OVERHEAD_BYTES
+from magnetar.config.bookie import BookieSettings
 from magnetar.config.load import Settings
 from magnetar.errors import StorageFailed
 from magnetar.ledger.catalog import LedgerCatalog
@@ -58,7 +61,7 @@ async def open_ground(
     await catalog.prepare()
     storage = await BookieStorage.open(
         disk,
-        settings.bookie,
+        room_for_brokers(settings),
         bookie=BOOKIE,
         clock=clock,
         index_factory=index_factory or (lambda directory: PlainLedgerIndex.open(disk, directory)),
@@ -69,6 +72,19 @@ async def open_ground(
     tasks = Tasks("standalone", lambda _, error: on_failed(error))
     opened.push_async_callback(tasks.close)
     return Ground(store, storage, tasks, format_level)
+
+
+def room_for_brokers(settings: Settings) -> BookieSettings:
+    """The bookie holds all that brokers of this machine may have on its way, which is their memory and bounded there.
+
+    Refused adds would be failed ledgers, and what was refused would come again, as much at once, in the next one.
+    """
+    bookie, bytes_max = settings.bookie, settings.broker.process_publish_bytes_max
+    return replace(
+        bookie,
+        held_adds_max=max(bookie.held_adds_max, bytes_max // MESSAGE_OVERHEAD_BYTES),
+        held_adds_bytes_max=max(bookie.held_adds_bytes_max, bytes_max),
+    )
 
 
 async def _existing(catalog: LedgerCatalog) -> list[int]:

@@ -30,7 +30,7 @@ from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
 from magnetar.runtime.metrics import Metrics
 from magnetar.standalone.door_ports import NO_DOORS, DoorPorts
-from magnetar.standalone.ground import BOOKIE, Ground, open_ground
+from magnetar.standalone.ground import BOOKIE, Ground, open_ground, room_for_brokers
 from magnetar.standalone.local_channel import LocalBookieChannel
 from magnetar.websocket.opening import opener as websocket_opener
 
@@ -88,7 +88,7 @@ class Standalone:
                 settings.ledger,
             )
             if metrics is not None:
-                _describe_bookie(metrics, storage, settings.bookie)
+                _describe_bookie(metrics, storage, room_for_brokers(settings))
             level = ground.format_level
             keeper = LevelKeeper(level, _alone(level), lambda: True, lambda: settings.balance.format_level_delay_ms)
             tasks.start(keeper.run(), "format level keeper")
