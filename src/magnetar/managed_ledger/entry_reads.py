@@ -39,11 +39,11 @@ class EntryReads:
                 return []
             tail = self._log.tails.get(found.ledger_id)
             if tail is None or not tail.holds(found.entry_id):
-                self._log.cache.misses += 1
                 return self._at_hand(found, entries_max, bytes_max)
             entry_id = found.entry_id
-        self._log.cache.hits += 1
-        return tail.read(entry_id, entries_max=entries_max, bytes_max=bytes_max)
+        entries = tail.read(entry_id, entries_max=entries_max, bytes_max=bytes_max)
+        self._log.cache.hits += len(entries)
+        return entries
 
     async def read(self, position: Position, *, entries_max: int, bytes_max: int) -> list[Entry]:
         """Entries from a position on: at least one, unless it is the end of the log; about bytes_max together.
@@ -96,6 +96,7 @@ class EntryReads:
         if span is None or reader is None:
             return None
         bodies = reader.at_hand(first, min(first + entries_max, span.entries) - 1, bytes_max=max(1, bytes_max))
+        self._log.cache.misses += len(bodies)
         return [Entry(ledger_id, entry_id, body) for entry_id, body in enumerate(bodies, first)] or None
 
     async def _read_stored(self, position: Position, entries_max: int, bytes_max: int) -> list[Entry]:
@@ -117,6 +118,7 @@ class EntryReads:
             if ledger_id not in self._log.ledgers:
                 return []
             return self._skip_lost(position, error)
+        self._log.cache.misses += len(bodies)
         return [Entry(ledger_id, entry_id, body) for entry_id, body in enumerate(bodies, first)]
 
     def _skip_lost(self, position: Position, error: MagnetarError) -> list[Entry]:

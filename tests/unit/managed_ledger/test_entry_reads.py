@@ -64,6 +64,7 @@ def test_entries_stay_in_memory_only_while_a_cursor_is_near_the_end(loop_run: Ru
         cached = ledger.read_cached(reader.read_position, 10, 1000)
         assert cached is not None
         assert [bytes(entry.body) for entry in cached] == [f"near-{index}".encode() for index in range(5)]
+        assert (owner.logs.cache.hits, owner.logs.cache.misses) == (5, 0), "of entries, not of reads"
         owner.publisher.append_many(20, "burst")
         await owner.publisher.rest()
         assert ledger.read_cached(reader.read_position, 10, 1000), "a burst does not take it away from its reader"
@@ -71,7 +72,9 @@ def test_entries_stay_in_memory_only_while_a_cursor_is_near_the_end(loop_run: Ru
         await owner.publisher.rest()
         assert owner.logs.cache.held_bytes == 0
         assert ledger.read_cached(reader.read_position, 10, 1000) is None
+        hits = owner.logs.cache.hits
         assert len(await read_all(ledger)) == 30 + 10 * PATIENCE
+        assert (owner.logs.cache.hits - hits, owner.logs.cache.misses) == (0, 30 + 10 * PATIENCE)
         await reader.close()
         await owner.close()
         world.check()
