@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from benchmarks.peers import Missing, cached, fetching, java_for, keep, run_to_fetch
+from benchmarks.peers import Missing, cached, fetching, java_for, java_told, keep, run_to_fetch
 from tests.processes import free_port
 
 SCALA: Final = "2.13"
@@ -183,7 +183,7 @@ class KafkaBrokers:
 
     def words(self) -> str:
         return (
-            f"Apache Kafka {BROKER_VERSION} (KRaft, heap 1 GB), one partition, acks=all, "
+            f"Apache Kafka {BROKER_VERSION} (KRaft, {java_told()}, {' '.join(HEAP)}), one partition, acks=all, "
             f"{SYNC_BEFORE_RECEIPT.strip()}; loaded by its own ProducerPerformance and ConsumerPerformance"
         )
 
@@ -200,7 +200,10 @@ class Kafka:
         self._class_path = f"{_broker_jars()}/*"
 
     def words(self) -> str:
-        return f"Apache Kafka {BROKER_VERSION} (KRaft, heap 1 GB) through Spark's Kafka source {self.connector_version}"
+        return (
+            f"Apache Kafka {BROKER_VERSION} (KRaft, {java_told()}, {' '.join(HEAP)}) "
+            f"through Spark's Kafka source {self.connector_version}"
+        )
 
     def server(self, directory: Path) -> KafkaServer:
         return KafkaServer(self._class_path, directory)

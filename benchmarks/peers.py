@@ -26,7 +26,7 @@ from typing import Final, Self
 
 from benchmarks.servers import Server
 from tests.processes import free_port
-from tools.java import find_java
+from tools.java import find_java, java_words
 
 VERSION: Final = os.environ.get("PULSAR_VERSION", "4.0.8")
 PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:copy"
@@ -45,6 +45,22 @@ def java_for(what: str) -> str:
     if java is None:
         raise Missing(f"{what} needs a Java of 17 or newer")
     return java
+
+
+def java_told() -> str:
+    """The Java that runs peers, in the words of a run."""
+    java = find_java()
+    return f"Java {(java and java_words(java)) or 'of an unknown version'}"
+
+
+def heap_of(distribution: Path) -> str:
+    """PULSAR_MEM, or else what upstream's script sets it to."""
+    named = os.environ.get("PULSAR_MEM")
+    if named:
+        return f"PULSAR_MEM={named}"
+    script = distribution / "conf" / "pulsar_env.sh"
+    found = re.search(r'(?m)^PULSAR_MEM=\$\{PULSAR_MEM:-"([^"]+)"\}', script.read_text() if script.is_file() else "")
+    return f"upstream's heap ({found[1]})" if found else "upstream's heap"
 
 
 def cached(name: str) -> Path:
@@ -225,8 +241,9 @@ class ApachePulsar:
     def words(self) -> str:
         jar = _broker_jar(self.distribution)
         found = re.search(r"broker-(\d[\w.]*)\.jar", jar.name) if jar else None
-        heap = os.environ.get("PULSAR_MEM", "upstream's heap")
-        return f"Apache Pulsar {found[1] if found else VERSION} standalone, {heap}, journalSyncData=true"
+        release = found[1] if found else VERSION
+        heap = heap_of(self.distribution)
+        return f"Apache Pulsar {release} standalone, {java_told()}, {heap}, journalSyncData=true"
 
     def server(self, directory: Path, config: dict[str, str] | None = None) -> Server:
         return PulsarServer(self.distribution, directory, config)

@@ -97,6 +97,7 @@ class Magnetar:
         python = ".".join(map(str, sys.version_info[:3]))
         return (
             f"Magnetar {version('magnetar')} at {_commit()}, Python {python}, uvloop {version('uvloop')}, "
+            f"official client {version('pulsar-client')}, "
             f"compiled twins {'in use' if compiled.load() is not None else 'not in use'}, defaults, sync before receipt"
         )
 

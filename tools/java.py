@@ -19,14 +19,20 @@ LEAST = 17
 PACKAGE = "openjdk-17-jre-headless"
 
 
-def java_version(program: str) -> int:
-    """The feature release of a java program; 0 if it does not run."""
+def java_words(program: str) -> str:
+    """The whole version of a java program; empty if it does not run."""
     try:
         told = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError:
-        return 0
-    found = re.search(r'version "(\d+)', told)
-    return int(found[1]) if found else 0
+        return ""
+    found = re.search(r'version "(\d[^"]*)"', told)
+    return found[1] if found else ""
+
+
+def java_version(program: str) -> int:
+    """The feature release of a java program; 0 if it does not run."""
+    found = re.match(r"\d+", java_words(program))
+    return int(found[0]) if found else 0
 
 
 def find_java() -> str | None:

@@ -3,14 +3,16 @@
 
 import subprocess
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from benchmarks import peers
 from benchmarks.__main__ import had
-from benchmarks.kafka_peer import KafkaBrokers
+from benchmarks.kafka_peer import BROKER_VERSION, KafkaBrokers
 from benchmarks.peers import NEEDED, ApachePulsar, Missing, run_to_fetch
+from benchmarks.servers import Magnetar
 
 JAR = "lib/org.apache.pulsar-pulsar-broker-4.0.8.jar"
 MVN = """#!/bin/sh
@@ -57,6 +59,22 @@ def skipped(capsys: pytest.CaptureFixture[str], kind: type[ApachePulsar] | type[
 def test_one_that_is_cached_is_had(cache: Path) -> None:
     distribution(cache / f"apache-pulsar-{peers.VERSION}")
     assert "Apache Pulsar 4.0.8" in ApachePulsar().words()
+
+
+def test_the_words_of_a_peer_name_its_heap_and_its_java(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = distribution(cache / f"apache-pulsar-{peers.VERSION}")
+    (kept / "conf" / "pulsar_env.sh").write_text('# The heap\nPULSAR_MEM=${PULSAR_MEM:-"-Xms2g -Xmx2g"}\n')
+    monkeypatch.setattr(peers, "java_words", lambda program: "17.0.15")
+    monkeypatch.delenv("PULSAR_MEM", raising=False)
+    said = "Apache Pulsar 4.0.8 standalone, Java 17.0.15, upstream's heap (-Xms2g -Xmx2g), journalSyncData=true"
+    assert ApachePulsar().words() == said
+    monkeypatch.setenv("PULSAR_MEM", "-Xmx512m")
+    assert "Java 17.0.15, PULSAR_MEM=-Xmx512m," in ApachePulsar().words()
+    for name in (f"kafka-{BROKER_VERSION}", f"kafka-tools-{BROKER_VERSION}"):
+        (cache / name).mkdir()
+        (cache / name / "one.jar").touch()
+    assert f"Apache Kafka {BROKER_VERSION} (KRaft, Java 17.0.15, -Xms1G -Xmx1G " in KafkaBrokers().words()
+    assert f"official client {version('pulsar-client')}, " in Magnetar().words()
 
 
 @pytest.mark.parametrize("kind", [ApachePulsar, KafkaBrokers])
