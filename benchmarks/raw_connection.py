@@ -122,6 +122,12 @@ class RawConnection:
                 yield kind, data, start, until
         self._held = data[at:]
 
+    def answer_pings(self) -> None:
+        """What a connection does that rests: a server closes one that is silent for too long."""
+        self.socket.setblocking(False)
+        for _ in self.frames():
+            pass
+
     def write(self, data: bytes) -> None:
         """Queue and send as much as goes; the rest goes with the next call of `flush`."""
         self._unsent = memoryview(bytes(self._unsent) + data) if self._unsent else memoryview(data)

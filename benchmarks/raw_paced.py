@@ -105,8 +105,12 @@ def drive(
     consumers: list[RawConsumer],
     limit_s: float,
     is_done: Callable[[], bool] | None = None,
+    *,
+    keeps_open: bool = False,
 ) -> None:
-    """All of them, evenly apart, until every entry was answered, and came to a consumer where there are some."""
+    """All of them, evenly apart, until every entry was answered, and came to a consumer where there are some. Whoever
+    wants to send again keeps the connections open, and closes them.
+    """
     wanted = sum(each.count for each in paced)
     watched: Watched = {each.connection: (each.receive, None) for each in paced}
     watched |= {consumer.connection: (consumer.receive, None) for consumer in consumers}
@@ -128,5 +132,6 @@ def drive(
     except TimeoutError:
         answered = sum(each.answered for each in paced)
         raise TimeoutError(f"{answered} of {wanted} entries were answered in {limit_s:.0f} s") from None
-    for connection in watched:
-        connection.close()
+    if not keeps_open:
+        for connection in watched:
+            connection.close()
