@@ -135,7 +135,7 @@ def main() -> None:
             Measurement("entries of 1 KiB made durable by the journal", f"{rate:,.0f}/s"),
             Measurement("entries per group", f"{statistics.median(turn.entries_per_group for turn in turns):,.0f}"),
             Measurement("a bare loop that writes and syncs such groups", f"{alone:,.0f}/s"),
-            Measurement("share of the bare loop", f"{rate / alone:.0%}", "50 %", ("F-BKS-06",)),
+            Measurement("share of the bare loop", f"{rate / alone:.0%}", "50 %", ("F-BKS-06",), rate < alone / 2),
             Measurement(
                 "loop thread per entry", f"{statistics.median(turn.loop_us_per_entry for turn in turns):.2f} µs"
             ),

@@ -184,6 +184,8 @@ def thrashing(directory: Path, scale: Scale) -> list[Figure]:
             rate, ratio = _scanned(storage, entries, readers, seconds)
             tags = ("F-PRB-13", "F-MET-10")
             settings = f"{entries:,} entries of 1 KiB in each of {LEDGERS} ledgers; {config}"
-            found.append(Figure(f"thrash ratio, {name}", ratio, "", "less", "≤ 1.1", settings, tags))
+            # The first is what the others relieve.
+            aim = "" if name == variants[0][0] else "≤ 1.1"
+            found.append(Figure(f"thrash ratio, {name}", ratio, "", "less", aim, settings, tags))
             found.append(Figure(f"  entries read, {name}", rate, "entries/s", "more", "", settings))
     return found

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws docs/performance/*.png: bars of every side, whiskers from the lowest round to the highest, floors and aims."""
+"""Draws docs/performance/*.png: bars of every side, whiskers from the lowest round to the highest, floors and aims.
+
+Each picture is of one run, whichever measured any of its rows last.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from benchmarks.aims import marks
+from benchmarks.aims import marks, reference
 from benchmarks.figures import LESS, shown
 from benchmarks.results import Document
 
@@ -18,7 +21,7 @@ COLOURS: Final = {"magnetar": "#2a6f97", "pulsar": "#b0b0b0", "kafka": "#d9b66a"
 OTHERS: Final = "#888888"
 FLOOR: Final = "#c1440e"
 AIM: Final = "#2e8b3d"
-LOGARITHMIC: Final = ("ms", "msg/s", "s", "µs", "KB")
+LOGARITHMIC: Final = ("ms", "msg/s", "rows/s", "s", "µs", "KB")
 BAR_INCHES: Final = 0.18
 GAP: Final = 0.7
 """Between two rows, in bars."""
@@ -48,15 +51,20 @@ PANELS: Final = {
         Panel("Memory", ("start and memory",), "MB", lambda name: name.startswith("memory")),
         Panel("Idle CPU", ("start and memory",), "% of a core"),
     ),
+    "disk": (Panel("Bytes on disk", ("start and memory",), "MB", lambda name: name.startswith("on disk")),),
     "slopes": (
         Panel("Memory of one more", ("cost of one more",), "KB"),
         Panel("CPU to make one more", ("cost of one more",), "µs"),
         Panel("Idle CPU with all of them", ("cost of one more",), "% of a core"),
     ),
+    "spark": (
+        Panel("Topics in Spark", ("spark",), "rows/s"),
+        Panel("Publishing beside a query", ("spark",), "ms"),
+    ),
 }
 
 
-def draw(document: Document, directory: Path) -> list[Path]:
+def draw(documents: list[Document], directory: Path) -> list[Path]:
     """One picture a kind; a kind that nothing was measured of has none."""
     import matplotlib as mpl
 
@@ -67,10 +75,12 @@ def draw(document: Document, directory: Path) -> list[Path]:
     made = []
     for name, panels in PANELS.items():
         path = directory / f"{name}.png"
-        filled = [(panel, rows) for panel in panels if (rows := rows_in(panel, document))]
         path.unlink(missing_ok=True)
-        if not filled:
+        document = newest(panels, documents)
+        if document is None:
             continue
+        filled = [(panel, rows) for panel in panels if (rows := rows_in(panel, document))]
+        beside = reference(document)
         sides = [side for side in document["sides"] if any(_has(side, row) for _, rows in filled for row in rows)]
         heights = [FRAME_INCHES + BAR_INCHES * _places(rows)[-1] for _, rows in filled]
         figure, every = plt.subplots(
@@ -82,14 +92,24 @@ def draw(document: Document, directory: Path) -> list[Path]:
             layout="constrained",
         )
         for axes, (panel, rows) in zip(every[:, 0], filled, strict=True):
-            _fill(axes, panel, rows, sides)
+            _fill(axes, panel, rows, sides, beside)
             axes.set_title(f"{panel.title} — {_when(document, rows)}", fontsize=10, loc="left")
-        handles = list(_legend(sides, [row for _, rows in filled for row in rows]))
+        handles = list(_legend(sides, [row for _, rows in filled for row in rows], beside))
         figure.legend(handles=handles, loc="outside upper right", ncols=len(handles), fontsize=8, frameon=False)
         figure.savefig(path, dpi=90)
         plt.close(figure)
         made.append(path)
     return made
+
+
+def newest(panels: tuple[Panel, ...], documents: list[Document]) -> Document | None:
+    """That with the youngest row of a picture."""
+    last = [
+        (max(row["run"] for panel in panels for row in rows_in(panel, document)), document)
+        for document in documents
+        if any(rows_in(panel, document) for panel in panels)
+    ]
+    return max(last, key=lambda each: each[0])[1] if last else None
 
 
 def rows_in(panel: Panel, document: Document) -> list[Row]:
@@ -107,7 +127,8 @@ def _has(side: str, row: Row) -> bool:
 
 def _when(document: Document, rows: list[Row]) -> str:
     runs = [run for run in document["runs"] if any(row["run"] == run["began"] for row in rows)]
-    return "; ".join(f"{run['began'][:10]}, {run['scale']} scale" for run in runs)
+    scales = {run["began"]: run["scale"] if " " in run["scale"] else f"{run['scale']} scale" for run in runs}
+    return "; ".join(f"{began[:10]}, {scale}" for began, scale in scales.items())
 
 
 def _places(rows: list[Row]) -> list[float]:
@@ -118,9 +139,9 @@ def _places(rows: list[Row]) -> list[float]:
     return found
 
 
-def _fill(axes: "Axes", panel: Panel, rows: list[Row], sides: list[str]) -> None:
+def _fill(axes: "Axes", panel: Panel, rows: list[Row], sides: list[str], beside: str) -> None:
     logarithmic = panel.unit in LOGARITHMIC
-    drawn = [value for row in rows for value in (row["number"], *row["peers"].values(), *marks(row)) if value]
+    drawn = [value for row in rows for value in (row["number"], *row["peers"].values(), *marks(row, beside)) if value]
     lowest = min((value for value in drawn if value > 0), default=1.0)
     places = _places(rows)
     for row, top in zip(rows, places, strict=False):
@@ -136,7 +157,7 @@ def _fill(axes: "Axes", panel: Panel, rows: list[Row], sides: list[str]) -> None
             # Words of a value that a logarithmic axis has no place for begin where the axis does.
             at = max(value, *ends, lowest / 2 if logarithmic else 0.0)
             _write(axes, shown(value, panel.unit), at, place)
-        for at_x, colour in zip(marks(row), (FLOOR, AIM), strict=True):
+        for at_x, colour in zip(marks(row, beside), (FLOOR, AIM), strict=True):
             if at_x is not None:
                 axes.plot([at_x, at_x], [top - 0.2, top + len(present) + 0.2], color=colour, linewidth=1.8)
     middles = [top + (1 + len(row["peers"])) / 2 for row, top in zip(rows, places, strict=False)]
@@ -185,7 +206,7 @@ def _right(axes: "Axes", logarithmic: bool) -> float:
     return float(right * (right / left) ** 0.14 if logarithmic else right * 1.12)
 
 
-def _legend(sides: list[str], rows: list[Row]) -> "Iterator[Artist]":
+def _legend(sides: list[str], rows: list[Row], beside: str) -> "Iterator[Artist]":
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -197,7 +218,7 @@ def _legend(sides: list[str], rows: list[Row]) -> "Iterator[Artist]":
             yield Patch(facecolor=colour, edgecolor="black", hatch="///", label=f"{side}, counted otherwise")
     if any(len(values) > 1 for row in rows for values in row["rounds"].values()):
         yield Line2D([], [], color="#222222", linewidth=0.8, label="lowest to highest round")
-    found = [marks(row) for row in rows]
+    found = [marks(row, beside) for row in rows]
     if any(floor is not None for floor, _ in found):
         yield Line2D([], [], color=FLOOR, linewidth=1.8, label="floor")
     if any(aim is not None for _, aim in found):

@@ -4,18 +4,20 @@
     python -m benchmarks.report [--plots]
 
 The page keeps what people wrote around the two marks; what stands between them is replaced. The measurements that it
-was written from are kept beside the plots, in docs/performance. Plots need matplotlib (requirements/bench.txt); without
+was written from are kept beside the plots, in docs/performance, and what other benchmarks answer of the catalogue with
+them. Each plot is of the run that measured its rows last. Plots need matplotlib (requirements/bench.txt); without
 it the page is written and the plots stay as they are.
 """
 
 import argparse
 import json
 import math
+from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.aims import BETWEEN, MISSED, REACHED, judged
+from benchmarks.aims import BETWEEN, MISSED, REACHED, against_aim, judge_of, quick_runs, reference
 from benchmarks.figures import LESS, shown
-from benchmarks.results import HOUSE, KEPT, Document, last_measured
+from benchmarks.results import HOUSE, KEPT, RESULTS, Document, last_measured
 
 PAGE: Final = HOUSE / "docs" / "performance.md"
 BEGIN: Final = "<!-- measured: written by python -m benchmarks.report -->"
@@ -23,7 +25,7 @@ END: Final = "<!-- end of what is measured -->"
 RUNS: Final = {"peers": "Beside Apache Pulsar", "bench": "Magnetar alone", "spark": "Topics in Spark"}
 # In this order, whichever was measured last; what is not named here follows.
 GROUPS: Final = ("start and memory", "publish", "latency", "consume", "admin", "many", "cost of one more", "recovery")
-PLOTS: Final = ("publish", "latency", "consume", "many", "start", "memory", "slopes")
+PLOTS: Final = ("publish", "latency", "consume", "many", "start", "memory", "disk", "slopes", "spark")
 DIGITS_KEPT: Final = 7
 
 Row = dict[str, Any]
@@ -76,26 +78,28 @@ def _about(document: Document, rows: list[Row]) -> list[str]:
     return lines
 
 
-def _judgement(rows: list[Row]) -> list[str]:
+def _judgement(document: Document, rows: list[Row]) -> list[str]:
     """Every row with an aim, by whether it got there: whoever measures anew need not read the table for it."""
+    judge, beside, quick = judge_of(document), reference(document), quick_runs(document)
     found: dict[str, list[str]] = {}
     for row in rows:
-        if (verdict_of := judged(row)) is not None:
-            at = row["ratios"].get("pulsar") if "×" in row["aim"] else None
-            words = shown(row["number"], row["unit"]) if at is None else f"{at:.2f}×"
-            found.setdefault(verdict_of, []).append(f"{row['name'].strip()} ({words} of {row['aim']})")
+        if (verdict_of := judge(row)) is not None:
+            found.setdefault(verdict_of, []).append(f"{row['name'].strip()} ({against_aim(row, beside)})")
     heads = {REACHED: "Aim reached", BETWEEN: "Floor reached, aim not", MISSED: "Missed"}
-    return [
+    lines = [
         line for verdict_of, head in heads.items() if verdict_of in found
         for line in ("", f"**{head}** ({len(found[verdict_of])}): {'; '.join(found[verdict_of])}.")
     ]  # fmt: skip
+    if unjudged := sum(1 for row in rows if row["aim"] and row["run"] in quick):
+        lines += ["", f"**Not judged** ({unjudged}): rows of *quick* scale, whose times are too short to be true."]
+    return lines
 
 
 def markdown(name: str, document: Document) -> str:
     rows = rows_of(document)
     others = document["sides"][1:]
     numbers = {run["began"]: number for number, run in enumerate(document["runs"], 1)}
-    lines = [f"### {RUNS.get(name, name)}", "", *_about(document, rows), *_judgement(rows)]
+    lines = [f"### {RUNS.get(name, name)}", "", *_about(document, rows), *_judgement(document, rows)]
     group = ""
     for row in rows:
         if row["group"] != group:
@@ -117,11 +121,11 @@ def _line(cells: list[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
 
 
-def page(text: str, runs: dict[str, Document]) -> str:
+def page(text: str, runs: dict[str, Document], pictures: Path = KEPT) -> str:
     """The page with the measured part replaced; a run that nothing is kept of stays as it stands."""
     head, _, rest = text.partition(BEGIN)
     before, _, tail = rest.partition(END)
-    plots = [f"![{name}](performance/{name}.png)" for name in PLOTS if (KEPT / f"{name}.png").exists()]
+    plots = [f"![{name}](performance/{name}.png)" for name in PLOTS if (pictures / f"{name}.png").exists()]
     sections = [markdown(name, runs[name]) if name in runs else _section(before, title) for name, title in RUNS.items()]
     parts = [BEGIN, *plots, *(section for section in sections if section), END]
     return head + "\n\n".join(parts) + (tail or "\n")
@@ -154,24 +158,33 @@ def short(value: Any) -> Any:
     return [short(each) for each in value] if isinstance(value, list | tuple) else value
 
 
+def write(results: Path, kept: Path, page_path: Path, *, plots: bool) -> list[Path]:
+    """Keep what was measured, draw it, and write the page; what was written."""
+    found = {name: last_measured(name, (results, kept)) for name in RUNS}
+    runs: dict[str, Document] = {name: short(document) for name, document in found.items() if document is not None}
+    if not runs:
+        raise SystemExit("nothing was measured yet: make bench")
+    kept.mkdir(parents=True, exist_ok=True)
+    for name, document in runs.items():
+        (kept / f"{name}.json").write_text(compact(document))
+    for path in sorted(results.glob("*.json")):
+        if path.stem not in RUNS:
+            (kept / path.name).write_text(path.read_text())
+    drawn: list[Path] = []
+    if plots:
+        from benchmarks.plots import draw
+
+        drawn = draw(list(runs.values()), kept)
+    page_path.write_text(page(page_path.read_text() if page_path.exists() else "# Performance\n\n", runs, kept))
+    return [*drawn, page_path]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plots", action="store_true", help="draw the plots too")
     arguments = parser.parse_args()
-    runs: dict[str, Document] = {name: short(found) for name in RUNS if (found := last_measured(name)) is not None}
-    if not runs:
-        raise SystemExit("nothing was measured yet: make bench")
-    KEPT.mkdir(parents=True, exist_ok=True)
-    for name, document in runs.items():
-        (KEPT / f"{name}.json").write_text(compact(document))
-    drawn = runs.get("peers") or runs.get("bench")
-    if arguments.plots and drawn is not None:
-        from benchmarks.plots import draw
-
-        for path in draw(drawn, KEPT):
-            print(path.relative_to(HOUSE))
-    PAGE.write_text(page(PAGE.read_text() if PAGE.exists() else "# Performance\n\n", runs))
-    print(PAGE.relative_to(HOUSE))
+    for path in write(RESULTS, KEPT, PAGE, plots=arguments.plots):
+        print(path.relative_to(HOUSE))
 
 
 if __name__ == "__main__":

@@ -15,23 +15,27 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.aims import BETWEEN, MISSED, REACHED, against_aim, judge_of, quick_runs, reference
 from benchmarks.figures import Figure, shown
 
 HOUSE = Path(__file__).resolve().parent.parent
 RESULTS = HOUSE / ".results" / "bench"
 KEPT = HOUSE / "docs" / "performance"
 
+VERDICTS = {REACHED: "reached", BETWEEN: "the floor alone", MISSED: "missed"}
+
 Document = dict[str, Any]
 """`sides` by name, `runs` oldest first, `rows` and `failures`, each of which names its run by when that began."""
 
 
 class Measurement(NamedTuple):
-    """One line of a table; features are the catalogue rows that it answers."""
+    """One line of a table; features are the catalogue rows that it answers, `missed` whether the aim was."""
 
     name: str
     value: str
     aim: str = ""
     features: tuple[str, ...] = ()
+    missed: bool | None = None
 
 
 def report(title: str, measurements: list[Measurement]) -> None:
@@ -44,13 +48,22 @@ def report(title: str, measurements: list[Measurement]) -> None:
     Console().print(table)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     tagged = [
-        {"features": list(each.features), "value": f"{each.name}: {each.value}", "date": today}
+        {
+            "features": list(each.features),
+            "value": f"{each.name}: {each.value}" + _verdict_words(each.aim, each.missed),
+            "date": today,
+            "missed": bool(each.missed),
+        }
         for each in measurements
         if each.features
     ]
     if tagged:
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{title.replace(' ', '-')}.json").write_text(json.dumps(tagged, indent=1))
+
+
+def _verdict_words(aim: str, missed: bool | None) -> str:
+    return "" if missed is None else f" ({aim}: {VERDICTS[MISSED if missed else REACHED]})"
 
 
 class Side(NamedTuple):
@@ -72,6 +85,32 @@ def last_measured(name: str, directories: Sequence[Path] = (RESULTS, KEPT)) -> D
                 return Document(part["measured"])
         print(f"{path.name} was written by an older benchmark, whose rows do not know their run", file=sys.stderr)
     return None
+
+
+def answers(document: Document) -> list[dict[str, Any]]:
+    """One object for each catalogue row that some measured rows answer, with what came of their aims."""
+    judge, beside, quick = judge_of(document), reference(document), quick_runs(document)
+    answered: dict[str, list[dict[str, Any]]] = {}
+    for row in document["rows"]:
+        for feature in row["answers"]:
+            answered.setdefault(feature, []).append(row)
+
+    def told(row: dict[str, Any]) -> str:
+        verdict = judge(row)
+        value = shown(row["number"], row["unit"]).strip()
+        at = against_aim(row, beside).removeprefix(f"{value} of ")
+        return f"{row['name'].strip()}: {value}" + (f" ({at}: {VERDICTS[verdict]})" if verdict else "")
+
+    return [
+        {
+            "features": [feature],
+            "value": "; ".join(map(told, rows)),
+            "date": max(row["run"] for row in rows)[:10],
+            "missed": any(judge(row) == MISSED for row in rows),
+            "quick": any(row["run"] in quick for row in rows),
+        }
+        for feature, rows in answered.items()
+    ]
 
 
 def spread(own: Figure, other: Figure) -> tuple[float, float] | None:
@@ -172,18 +211,7 @@ class Run:
     def write(self) -> None:
         """One object for each catalogue row that some rows answer, then everything; a reader sees old or new."""
         document = self.document()
-        answers: dict[str, list[dict[str, Any]]] = {}
-        for row in document["rows"]:
-            for feature in row["answers"]:
-                answers.setdefault(feature, []).append(row)
-        content: list[dict[str, Any]] = [
-            {
-                "features": [feature],
-                "value": "; ".join(f"{row['name'].strip()}: {shown(row['number'], row['unit'])}" for row in rows),
-                "date": max(row["run"] for row in rows)[:10],
-            }
-            for feature, rows in answers.items()
-        ]
+        content = answers(document)
         content.append({"features": [], "value": self.name, "date": self._began[:10], "measured": document})
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{self.name}.json"

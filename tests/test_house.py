@@ -144,8 +144,23 @@ def test_page_has_a_line_per_row_and_counts() -> None:
     assert "| F-A-01 | one | proven: `unit/test_x.py::test_y` |" in text
     assert "| F-A-02 | two | measured: 3 ms, 2026-01-02 |" in text
     assert "| B-01 | three | not yet |" in text
-    assert "| A | 2 | 1 | 1 | 0 | 0 |" in text
-    assert "| all | 3 | 1 | 1 | 0 | 1 |" in text
+    assert "| A | 2 | 1 | 1 | 0 | 0 | 0 |" in text
+    assert "| all | 3 | 1 | 1 | 0 | 0 | 1 |" in text
+
+
+def test_a_missed_aim_is_said_and_counted_whatever_tests_prove() -> None:
+    rows = [Row("F-A-01", "bench", "one"), Row("F-A-02", "bench", "two")]
+    missed = Measurement("3 ms (≤ 2 ms: missed)", "2026-01-02", missed=True)
+    text = page(rows, [outcome("passed")], {"F-A-01": missed, "F-A-02": missed})
+    said = "measured, aim missed: 3 ms (≤ 2 ms: missed), 2026-01-02"
+    assert f"| F-A-01 | one | proven: `unit/test_x.py::test_y`; {said} |" in text
+    assert f"| F-A-02 | two | {said} |" in text
+    assert "| all | 2 | 0 | 0 | 2 | 0 | 0 |" in text
+    assert remeasured(rows, text, {}) == text
+    reached = Measurement("1 ms", "2026-01-03")
+    assert remeasured(rows, text, {"F-A-01": reached}) == page(
+        rows, [outcome("passed")], {"F-A-01": reached, "F-A-02": missed}
+    )
 
 
 def test_measured_values_alone_can_be_written_anew() -> None:
@@ -166,13 +181,33 @@ def test_page_refuses_unknown_rows() -> None:
         page([Row("F-B-01", "test", "other")], [outcome("passed")], {})
 
 
+def results_in(directory: Path, name: str, *results: dict[str, object]) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_text(json.dumps(results), encoding="utf-8")
+
+
+def answer(value: str, date: str, **more: object) -> dict[str, object]:
+    return {"features": ["F-A-01"], "value": value, "date": date, **more}
+
+
 def test_newest_measurement_counts(tmp_path: Path) -> None:
-    (tmp_path / "bench").mkdir()
-    results = [
-        {"features": ["F-A-01"], "value": v, "date": d} for v, d in [("new", "2026-02-01"), ("old", "2026-01-01")]
-    ]
-    (tmp_path / "bench" / "one.json").write_text(json.dumps(results), encoding="utf-8")
-    assert measurements(tmp_path) == {"F-A-01": Measurement("new", "2026-02-01")}
+    results_in(tmp_path / "bench", "one.json", answer("new", "2026-02-01"), answer("old", "2026-01-01"))
+    newest = {"F-A-01": Measurement("new", "2026-02-01")}
+    assert measurements(tmp_path, tmp_path) == newest
+    # What is over in a moment is no claim, however new; nor does it hide that an aim was missed.
+    results_in(tmp_path / "bench", "two.json", answer("quick", "2026-03-01", quick=True))
+    assert measurements(tmp_path, tmp_path) == newest
+    results_in(tmp_path / "bench", "one.json")
+    found = measurements(tmp_path, tmp_path)["F-A-01"]
+    assert found.words == "measured: quick (quick), 2026-03-01"
+
+
+def test_a_fresh_clone_has_the_measurements_that_are_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    results_in(kept, "one.json", answer("kept", "2026-02-01", missed=True))
+    assert measurements(tmp_path, kept) == {"F-A-01": Measurement("kept", "2026-02-01", missed=True)}
+    results_in(tmp_path / "bench", "one.json", answer("made here", "2026-01-01"))
+    assert measurements(tmp_path, kept) == {"F-A-01": Measurement("made here", "2026-01-01")}
 
 
 # --- suites and targets ---------------------------------------------------------------------------

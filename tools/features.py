@@ -6,7 +6,8 @@
 With --measured only the benchmarks' values are new, and what the page says of tests stays: for a machine on which not
 every suite was run. Tests speak through .results/tests (tools/feature_record.py), benchmarks through
 .results/bench/*.json: one object, or a list of them, with "features" (row ids), "value" (text with unit) and "date"
-(YYYY-MM-DD). An unknown row is an error. Never runs a test.
+(YYYY-MM-DD), and where it was so "missed" (an aim) and "quick" (too short for a claim). A file that was not written
+here is read from docs/performance, where `make bench-page` keeps them. An unknown row is an error. Never runs a test.
 Carries.
 """
 
@@ -15,35 +16,56 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from benchmarks.results import KEPT, answers
 from tools.feature_record import HOUSE, RESULTS, Outcome, Row, catalogue, features_of, recorded_outcomes
 
 PAGE = HOUSE / "docs" / "compatibility.md"
 TESTS_SHOWN_MAX = 3
+STATES: Final = ("proven", "measured", "aim missed", "failing", "not yet")
 _ROW = re.compile(r"^\| ([A-Z]\S*-\d\S*) \| (.*) \| (.*) \|$", re.M)
 """A row's id, title and words on the page."""
+_MEASURED = re.compile(r"(?:^|; )(measured(?:, aim missed)?): ")
+"""Where a row's words begin to be about benchmarks."""
+MISSED: Final = "measured, aim missed"
 HEAD = """# Compatibility
 
 Written by `make features` from the feature tags and the last results; do not edit. The rows and their titles come from
-[catalogue.tsv](catalogue.tsv). A row is *proven* by passing tests that carry its tag, *measured* by a benchmark.
+[catalogue.tsv](catalogue.tsv). A row is *proven* by passing tests that carry its tag, *measured* by a benchmark;
+where that has an aim and did not reach it, the row says so, and *aim missed* counts it whatever tests prove. What was
+measured at *quick* scale is too short to be judged.
 """
 
 
 class Measurement(NamedTuple):
+    """`missed`: an aim; `quick`: too little was done for a claim, so that anything else counts instead."""
+
     value: str
     date: str
+    missed: bool = False
+    quick: bool = False
+
+    @property
+    def words(self) -> str:
+        return f"{MISSED if self.missed else 'measured'}: {self.value}{' (quick)' if self.quick else ''}, {self.date}"
 
 
-def measurements(results: Path = RESULTS) -> dict[str, Measurement]:
-    """Row id → its newest measurement."""
+def measurements(results: Path = RESULTS, kept: Path = KEPT) -> dict[str, Measurement]:
+    """Row id → its newest measurement, of files that are not in the results from those that are kept."""
     newest: dict[str, Measurement] = {}
-    for path in sorted((results / "bench").glob("*.json")):
+    # What was written here comes last, and so counts where both have the same name.
+    paths = {path.name: path for place in (kept, results / "bench") for path in sorted(place.glob("*.json"))}
+    for path in paths.values():
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-        for result in content if isinstance(content, list) else [content]:
-            measured = Measurement(str(result["value"]), str(result["date"]))
+        if isinstance(content, dict):
+            content = answers(content) if "rows" in content else [content]
+        for result in content:
+            quick = bool(result.get("quick"))
+            measured = Measurement(str(result["value"]), str(result["date"]), bool(result.get("missed")), quick)
             for feature in result["features"]:
-                if feature not in newest or newest[feature].date <= measured.date:
+                before = newest.get(feature)
+                if before is None or (not before.quick, before.date) <= (not quick, measured.date):
                     newest[feature] = measured
     return newest
 
@@ -58,10 +80,16 @@ def state_of(outcomes: list[Outcome], measured: Measurement | None) -> tuple[str
     if passing:
         words.append(f"proven: {_named(passing)}")
     if measured is not None:
-        words.append(f"measured: {measured.value}, {measured.date}")
-    if not words:
-        return "not yet", "not yet"
-    return ("proven" if passing else "measured"), "; ".join(words)
+        words.append(measured.words)
+    return _state("; ".join(words) or "not yet")
+
+
+def _state(words: str) -> tuple[str, str]:
+    """The words of a row, with the state that they tell of."""
+    found = _MEASURED.search(words)
+    if found is not None and found[1] == MISSED:
+        return "aim missed", words
+    return words.partition(":")[0], words
 
 
 def page(rows: list[Row], outcomes: list[Outcome], measured: dict[str, Measurement]) -> str:
@@ -76,15 +104,15 @@ def remeasured(rows: list[Row], before: str, measured: dict[str, Measurement]) -
     words_of = {id_: words for id_, _, words in _ROW.findall(before)}
     found = []
     for row in rows:
-        tested, told, value = words_of.get(row.id, "").rpartition("measured: ")
-        if not told:
-            tested, value = value, ""
+        before_of_row = words_of.get(row.id, "not yet")
+        told = _MEASURED.search(before_of_row)
+        tested = before_of_row[: told.start()] if told else before_of_row
+        value = before_of_row[told.start() :].removeprefix("; ") if told else ""
         if row.id in measured:
-            value = f"{measured[row.id].value}, {measured[row.id].date}"
-        parts = [tested.removesuffix("; ")] if tested not in ("", "not yet") else []
-        parts += [f"measured: {value}"] if value and not tested.startswith("failing") else []
-        words = "; ".join(parts) or "not yet"
-        found.append((row, words.partition(":")[0], words))
+            value = measured[row.id].words
+        parts = [tested] if tested not in ("", "not yet") else []
+        parts += [value] if value and not tested.startswith("failing") else []
+        found.append((row, *_state("; ".join(parts) or "not yet")))
     return _rendered(found)
 
 
@@ -112,15 +140,14 @@ def section_of(row_id: str) -> str:
 
 
 def _counts(sections: dict[str, list[tuple[Row, str, str]]]) -> list[str]:
-    states = ("proven", "measured", "failing", "not yet")
-    lines = ["| section | rows | " + " | ".join(states) + " |", "|---" * (len(states) + 2) + "|"]
-    totals = dict.fromkeys(states, 0)
+    lines = ["| section | rows | " + " | ".join(STATES) + " |", "|---" * (len(STATES) + 2) + "|"]
+    totals = dict.fromkeys(STATES, 0)
     for section, entries in sections.items():
-        counts = {state: sum(1 for _, has, _ in entries if has == state) for state in states}
-        totals = {state: totals[state] + counts[state] for state in states}
-        lines.append(f"| {section} | {len(entries)} | " + " | ".join(str(counts[state]) for state in states) + " |")
+        counts = {state: sum(1 for _, has, _ in entries if has == state) for state in STATES}
+        totals = {state: totals[state] + counts[state] for state in STATES}
+        lines.append(f"| {section} | {len(entries)} | " + " | ".join(str(counts[state]) for state in STATES) + " |")
     everything = sum(len(entries) for entries in sections.values())
-    lines.append(f"| all | {everything} | " + " | ".join(str(totals[state]) for state in states) + " |")
+    lines.append(f"| all | {everything} | " + " | ".join(str(totals[state]) for state in STATES) + " |")
     return lines
 
 
@@ -149,7 +176,7 @@ def main() -> int:
         return 1
     PAGE.write_text(text, encoding="utf-8")
     total = next(line for line in text.splitlines() if line.startswith("| all |"))
-    print(f"{PAGE.relative_to(HOUSE)}: {total.strip('| ')} (rows | proven | measured | failing | not yet)")
+    print(f"{PAGE.relative_to(HOUSE)}: {total.strip('| ')} (rows | {' | '.join(STATES)})")
     return 0
 
 

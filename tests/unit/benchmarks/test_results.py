@@ -4,10 +4,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from benchmarks import plots, results
 from benchmarks.__main__ import LOADS, medians
 from benchmarks.figures import LESS, Figure, Scale, latency_figures, percentile, shown
-from benchmarks.report import BEGIN, END, compact, markdown, page, rows_of, short, verdict
-from benchmarks.results import Run, Side, last_measured, ratio_words, spread
+from benchmarks.plots import PANELS, newest
+from benchmarks.report import BEGIN, END, compact, markdown, page, rows_of, short, verdict, write
+from benchmarks.results import Document, Measurement, Run, Side, last_measured, ratio_words, spread
 from tools.feature_record import catalogue
 from tools.features import measurements
 
@@ -26,7 +30,7 @@ def a_run(directory: Path) -> Run:
 
 def test_the_catalogue_reads_one_answer_made_of_all_rows(tmp_path: Path) -> None:
     a_run(tmp_path / "bench").write()
-    assert measurements(tmp_path)["F-PLAT-14"].value == "publish: 200 msg/s; publish, p99: 3 ms"
+    assert measurements(tmp_path, tmp_path)["F-PLAT-14"].value == "publish: 200 msg/s; publish, p99: 3 ms"
 
 
 def test_a_row_has_its_peer_its_ratio_its_load_average_and_its_run(tmp_path: Path) -> None:
@@ -81,15 +85,100 @@ def test_the_page_keeps_what_stands_around_the_marks(tmp_path: Path) -> None:
     assert "long ago" not in page(both, {"spark": document})
 
 
-def test_rows_with_an_aim_are_judged_before_the_table(tmp_path: Path) -> None:
-    run = Run("peers", "2 cores", "quick", [Side("magnetar", "ours"), Side("pulsar", "theirs")], tmp_path)
+def aimed(tmp_path: Path, scale: str) -> str:
+    run = Run("peers", "2 cores", scale, [Side("magnetar", "ours"), Side("pulsar", "theirs")], tmp_path)
     ours = [Figure("rate", 200.0, "msg/s", "more", "1× → 2×"), Figure("other rate", 150.0, "msg/s", "more", "1× → 2×")]
     ours += [Figure("memory", 130.0, "MB", LESS, "≤ 120 MB"), Figure("no aim", 1.0, "s")]
     run.add("publish", {"magnetar": ours, "pulsar": [Figure(each.name, 100.0, each.unit) for each in ours]}, 0.0)
-    text = markdown("peers", run.document())
+    return markdown("peers", run.document())
+
+
+def test_rows_with_an_aim_are_judged_before_the_table(tmp_path: Path) -> None:
+    text = aimed(tmp_path, "usual")
     assert "**Aim reached** (1): rate (2.00× of 1× → 2×)." in text
     assert "**Floor reached, aim not** (1): other rate (1.50× of 1× → 2×)." in text
     assert "**Missed** (1): memory (130 MB of ≤ 120 MB)." in text
+    assert "Not judged" not in text
+
+
+def test_rows_of_quick_scale_are_not_judged_and_the_page_says_so(tmp_path: Path) -> None:
+    text = aimed(tmp_path, "quick")
+    assert "**Not judged** (3): rows of *quick* scale, whose times are too short to be true." in text
+    assert not any(word in text for word in ("**Aim reached**", "**Floor reached", "**Missed**"))
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "missed"),
+    [
+        (1.5, "p99, times: 1.50 times (≤ 2: reached)", False),
+        (3.25, "p99, times: 3.25 times (≤ 2: missed)", True),
+    ],
+)
+def test_an_answered_row_says_whether_its_aim_was_missed(
+    number: float, words: str, missed: bool, tmp_path: Path
+) -> None:
+    figures = [
+        Figure("p99, times", number, "times", LESS, "≤ 2", features=("F-PLAT-14",)),
+        Figure("rate", 150.0, "msg/s", aim="1× → 2×", features=("F-PLAT-14",)),
+    ]
+    theirs = [Figure("rate", 100.0, "msg/s")]
+    for scale in ("usual", "quick"):
+        run = Run("peers", "2 cores", scale, [Side("magnetar", "ours"), Side("pulsar", "")], tmp_path / "bench")
+        run.add("latency", {"magnetar": figures, "pulsar": theirs}, 0.0)
+        run.write()
+        found = measurements(tmp_path, tmp_path)["F-PLAT-14"]
+        if scale == "usual":
+            assert found.value == f"{words}; rate: 150 msg/s (1.50× of 1× → 2×: the floor alone)"
+            assert (found.missed, found.quick) == (missed, False)
+    assert "(" not in found.value
+    assert (found.missed, found.quick) == (False, True)
+
+
+def test_what_is_kept_of_a_run_answers_the_catalogue_as_the_run_did(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "bench")
+    run.write()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "peers.json").write_text(compact(run.document()))
+    made_here = measurements(tmp_path, tmp_path / "nowhere")
+    assert made_here == measurements(tmp_path / "nowhere", tmp_path / "kept")
+    assert list(made_here) == ["F-PLAT-14"]
+
+
+def test_a_line_of_a_table_says_whether_its_aim_was_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "bench")
+    results.report("a table", [Measurement("share", "40%", "50 %", ("F-PLAT-14",), missed=True)])
+    assert measurements(tmp_path, tmp_path)["F-PLAT-14"].words.startswith(
+        "measured, aim missed: share: 40% (50 %: missed), "
+    )
+
+
+def test_the_page_and_its_plots_are_of_the_runs_that_were_made_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, kept, written = tmp_path / "made", tmp_path / "kept", tmp_path / "page.md"
+    peers = begun(tmp_path / "peers", "2026-01-01T00:00:00", "old")
+    peers.add("publish", {"magnetar": [Figure("rate", 1.0, "msg/s")]}, 0.0)
+    kept.mkdir()
+    (kept / "peers.json").write_text(compact(peers.document()))
+    bench = Run("bench", "2 cores", "usual", [Side("magnetar", "new")], made)
+    bench.add("publish", {"magnetar": [Figure("rate", 2.0, "msg/s")]}, 0.0)
+    bench.write()
+    (made / "journal.json").write_text('[{"features": ["F-PLAT-14"], "value": "61 %", "date": "2026-01-01"}]')
+    drawn: list[list[str]] = []
+
+    def draw(documents: list[Document], directory: Path) -> list[Path]:
+        found = newest(PANELS["publish"], documents)
+        assert found is not None
+        drawn.append([f"{row['number']:g}" for row in found["rows"]])
+        return []
+
+    monkeypatch.setattr(plots, "draw", draw)
+    write(made, kept, written, plots=True)
+    assert drawn == [["2"]], "the peers' run is older"
+    text = written.read_text()
+    assert text.index("### Beside Apache Pulsar") < text.index("### Magnetar alone")
+    assert {path.name for path in kept.iterdir()} == {"peers.json", "bench.json", "journal.json"}
+    assert measurements(tmp_path / "nowhere", kept)["F-PLAT-14"].value == "61 %"
 
 
 def test_less_is_better_where_a_figure_says_so() -> None:
@@ -176,25 +265,25 @@ def test_a_run_whose_rows_were_all_measured_again_is_forgotten(tmp_path: Path) -
 
 
 def test_a_fresh_clone_has_what_the_page_was_written_from(tmp_path: Path) -> None:
-    results, kept = tmp_path / "results", tmp_path / "kept"
-    run = a_run(results)
+    results_here, kept = tmp_path / "results", tmp_path / "kept"
+    run = a_run(results_here)
     run.add("many", {"magnetar": [Figure("rate", 10 / 3 * 1e6, "msg/s")]}, 0.0)
     run.fail("publish", "other: RuntimeError: two\nlines")
     kept.mkdir()
     measured = short(run.document())
     (kept / "peers.json").write_text(compact(measured))
-    found = last_measured("peers", (results, kept))
+    found = last_measured("peers", (results_here, kept))
     assert found is not None
     assert found == json.loads(json.dumps(measured))
     assert found["rows"][-1]["number"] == 3333333.0
     assert markdown("peers", short(found)) == markdown("peers", measured)
-    assert last_measured("bench", (results, kept)) is None
-    again = Run("peers", "2 cores", "quick", [Side("magnetar", "ours")], results)
+    assert last_measured("bench", (results_here, kept)) is None
+    again = Run("peers", "2 cores", "quick", [Side("magnetar", "ours")], results_here)
     again.keep_earlier(kept)
     assert len(again.document()["rows"]) == 4
-    results.mkdir()
-    (results / "peers.json").write_text('[{"features": [], "value": "peers", "date": "2026-01-01", "about": {}}]')
-    assert last_measured("peers", (results,)) is None, "of a form in which rows do not know their run"
+    results_here.mkdir()
+    (results_here / "peers.json").write_text('[{"features": [], "value": "peers", "date": "2026-01-01", "about": {}}]')
+    assert last_measured("peers", (results_here,)) is None, "of a form in which rows do not know their run"
 
 
 def test_a_median_of_fewer_rounds_says_so(tmp_path: Path) -> None:
