@@ -4,7 +4,8 @@
     python -m benchmarks.spark_throttle [--seconds N] [--messages N] [--rate BYTES] [--turns N]
 
 The query starts over and over until publishing is done. Spark's JVM and its workers stand for other machines, so they
-have what the broker leaves of the cores. Turns of each kind follow one another, and medians are told.
+have what the broker leaves of the cores. Turns of each kind follow one another, and medians are told: beside what
+`python -m benchmarks.spark` measured.
 """
 
 import argparse
@@ -19,10 +20,10 @@ import psutil
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from benchmarks.figures import percentile
+from benchmarks.figures import LESS, Figure, percentile
 from benchmarks.latency import at_rate
-from benchmarks.results import Measurement, report
-from benchmarks.servers import MagnetarServer
+from benchmarks.results import Run, Side
+from benchmarks.servers import Magnetar, MagnetarServer, machine_words
 from benchmarks.spark import PulsarReads, fill
 from magnetar import spark as magnetar_spark
 
@@ -115,21 +116,28 @@ def main() -> None:
                 limited = Query(reads, readBytesPerSecond=str(arguments.rate))
                 turns.append((alone, free, p99_beside(server, arguments.seconds, limited)))
             spark.stop()
-    alone, free, throttled = (median(kind) for kind in zip(*turns, strict=True))
-    load = f"load {os.getloadavg()[0]:.1f}"
-    report(
-        "spark throttle",
-        [
-            Measurement("publish p99, no query", f"{alone:.1f} ms ({load})"),
-            Measurement("publish p99 beside a query without a limit", f"{free:.1f} ms, {free / alone:.1f} times"),
-            Measurement(
-                f"publish p99 beside a query limited to {arguments.rate:,} bytes/s a task",
-                f"{throttled:.1f} ms, {throttled / alone:.1f} times ({load})",
-                "≤ 2 times",
-                ("F-SQL-05",),
-            ),
-        ],
+    run = Run(
+        "spark", machine_words(), f"{arguments.messages:,} messages, local[2]", [Side("magnetar", Magnetar().words())]
     )
+    run.keep_earlier()
+    run.add("spark", {"magnetar": figures(turns, arguments)}, os.getloadavg()[0], "throttle", arguments.turns)
+    run.write()
+    run.show()
+
+
+def figures(turns: list[tuple[float, float, float]], arguments: argparse.Namespace) -> list[Figure]:
+    """Of each turn the p99 with no query, beside one that reads as it likes, and beside one that is limited."""
+    alone, free, limited = zip(*turns, strict=True)
+    settings = f"{PUBLISH_RATE}/s of 1 KiB for {arguments.seconds:g} s; median of {arguments.turns} turns"
+    beside = f"{settings}; the query reads {arguments.messages:,} messages again and again"
+    throttled = f"{beside}, {arguments.rate:,} bytes/s a task"
+    times = median(limited) / median(alone)
+    return [
+        Figure("publish p99, no query", median(alone), "ms", LESS, settings=settings, rounds=alone),
+        Figure("publish p99 beside a query", median(free), "ms", LESS, settings=beside, rounds=free),
+        Figure("publish p99 beside a limited query", median(limited), "ms", LESS, settings=throttled, rounds=limited),
+        Figure("publish p99 beside a limited query, times", times, "times", LESS, "≤ 2", throttled, ("F-SQL-05",)),
+    ]
 
 
 if __name__ == "__main__":
