@@ -172,13 +172,13 @@ sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh on
 # The page names what failed: it is written all the same, except where nothing was measured (2).
 WRITE_PAGE := code=$$?; [ $$code -gt 1 ] || $(BIN)/python -m benchmarks.report --plots || code=1; exit $$code
 
-bench: $(VENV)/.compiled $(VENV)/.bench ## Measure, then write docs/performance.md and its plots; ARGS=--quick takes minutes, --full an hour.
+bench: $(VENV)/.compiled $(VENV)/.bench ## Measure, then write docs/performance.md and its plots: half an hour; ARGS=--quick four minutes, --full more than an hour.
 	@$(BIN)/python -m benchmarks $(ARGS); $(WRITE_PAGE)
 
-bench-peers: $(VENV)/.compiled $(VENV)/.bench ## The same beside Apache Pulsar and Kafka, load by load in turn; Maven fetches them, Java 17 runs them.
+bench-peers: $(VENV)/.compiled $(VENV)/.bench ## The same beside Apache Pulsar and Kafka in turn: an hour; ARGS=--full hours. Maven fetches them, Java 17 runs them.
 	@$(BIN)/python -m benchmarks --peers $(ARGS); $(WRITE_PAGE)
 
-bench-spark: $(VENV)/.spark $(VENV)/.compiled ## Measure Spark's reads and writes of topics; ARGS="--messages 200000" takes a minute.
+bench-spark: $(VENV)/.spark $(VENV)/.compiled ## Measure Spark's reads and writes of topics; ARGS="--messages 200000" takes a minute, and is not judged.
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
 
 bench-spark-peers: $(VENV)/.spark $(VENV)/.compiled ## The same beside Spark's own Kafka source; Maven fetches it and a broker.

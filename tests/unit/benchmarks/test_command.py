@@ -14,7 +14,7 @@ from benchmarks import publishing, servers
 from benchmarks.__main__ import LOADS, chosen_loads, fitting, left_gb
 from benchmarks.figures import Figure, Scale
 from benchmarks.peers import Missing
-from benchmarks.results import Run, Side
+from benchmarks.results import HOUSE, Run, Side
 from benchmarks.servers import Disk, Magnetar, disk_of
 from benchmarks.shared_servers import SharedServers
 
@@ -54,6 +54,21 @@ def test_a_load_whose_generator_is_missing_is_skipped_aloud_and_nothing_is_not_a
         "SKIPPED kafka: none here",
         "SKIPPED publish-perf: its generator is Apache Pulsar's",
     ]
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("bench", (": half an hour;", "--quick four minutes,", "--full more than an hour")),
+        ("bench-peers", (": an hour;", "--full hours.")),
+    ],
+)
+def test_the_page_and_the_list_of_targets_agree_about_how_long_it_takes(target: str, words: tuple[str, ...]) -> None:
+    told = [
+        next(line for line in (HOUSE / name).read_text().splitlines() if line.startswith(begins))
+        for name, begins in (("Makefile", f"{target}:"), ("docs/performance.md", f"make {target} "))
+    ]
+    assert [word for word in words for line in told if word not in line] == []
 
 
 def test_a_directory_that_is_not_there_is_an_error(
