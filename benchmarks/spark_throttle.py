@@ -31,6 +31,9 @@ TOPIC = "history"
 SIZE = 1024
 PUBLISH_RATE = 500
 CANCEL_INTERVAL_S = 0.5
+SECONDS = 10
+TURNS = 3
+"""With fewer, or for a shorter time, a p99 is that of a moment: no more than quick scale."""
 
 
 class Query(threading.Thread):
@@ -97,8 +100,8 @@ def session() -> SparkSession:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--messages", type=int, default=500_000)
     parser.add_argument("--rate", type=int, default=2 << 20, help="bytes a second of each of the query's two tasks")
     arguments = parser.parse_args()
@@ -116,13 +119,16 @@ def main() -> None:
                 limited = Query(reads, readBytesPerSecond=str(arguments.rate))
                 turns.append((alone, free, p99_beside(server, arguments.seconds, limited)))
             spark.stop()
-    run = Run(
-        "spark", machine_words(), f"{arguments.messages:,} messages, local[2]", [Side("magnetar", Magnetar().words())]
-    )
+    run = Run("spark", machine_words(), scale_words(arguments), [Side("magnetar", Magnetar().words())])
     run.keep_earlier()
     run.add("spark", {"magnetar": figures(turns, arguments)}, os.getloadavg()[0], "throttle", arguments.turns)
     run.write()
     run.show()
+
+
+def scale_words(arguments: argparse.Namespace) -> str:
+    is_quick = arguments.seconds < SECONDS or arguments.turns < TURNS
+    return f"{'quick, ' if is_quick else ''}{arguments.messages:,} messages, local[2]"
 
 
 def figures(turns: list[tuple[float, float, float]], arguments: argparse.Namespace) -> list[Figure]:

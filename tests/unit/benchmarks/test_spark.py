@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="`make setup-all` installs Spark")
 
-from benchmarks import spark, spark_throttle
+from benchmarks import spark_throttle
 from benchmarks.aims import judge_of
 from benchmarks.results import Run, Side, last_measured
 from benchmarks.spark import Load, Taken, figures, scale_words
@@ -33,6 +33,9 @@ def test_throttling_stays_beside_what_was_read_and_answers_its_row(tmp_path: Pat
     beside = Run("spark", "2 cores", scale_words(1_000_000), [Side("magnetar", "")], tmp_path)
     beside.keep_earlier()
     arguments = argparse.Namespace(seconds=10.0, turns=3, messages=500_000, rate=1_000)
+    assert spark_throttle.scale_words(arguments) == "500,000 messages, local[2]"
+    short = argparse.Namespace(**{**vars(arguments), "seconds": 2.0})
+    assert spark_throttle.scale_words(short).startswith("quick, ")
     turns = [(1.0, 9.0, 2.5), (1.0, 9.0, 2.5), (1.0, 9.0, 2.5)]
     beside.add("spark", {"magnetar": spark_throttle.figures(turns, arguments)}, 0.0, "throttle", 3)
     beside.write()
@@ -44,4 +47,3 @@ def test_throttling_stays_beside_what_was_read_and_answers_its_row(tmp_path: Pat
         "publish p99 beside a limited query, times": "missed",
     }
     assert [row["answers"] for row in document["rows"] if row["answers"]] == [["F-SQL-05"]]
-    assert spark.AIM == "0.5× → 1×"
