@@ -24,6 +24,8 @@ from tools.features import Measurement, measurements, page, remeasured, state_of
 from tools.suites import CLOSING, SuiteResult, closing_table
 
 HOUSE = Path(__file__).resolve().parent.parent
+# A test file that runs what it runs where time is virtual.
+VIRTUAL = "from tests.simulation.world.loop import SimLoop\ndef run(work):\n    SimLoop().run(work)\n"
 
 
 def run_python(*arguments: str, cwd: Path = HOUSE, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -351,10 +353,22 @@ def test_tidy_knows_tasks_whose_parent_waits(tmp_path: Path) -> None:
     assert test_tidy.scoped_groups(str(tmp_path / "planted.py")) == {"group.create_task"}
 
 
-def test_tidy_tells_polling_from_sleeping(tmp_path: Path) -> None:
-    source = "while not ready():\n    time.sleep(0.01)\ntime.sleep(1)\n"
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("while not ready():\n    time.sleep(0.01)\ntime.sleep(1)\n", [3]),
+        ("async def f():\n    while not ready():\n        await asyncio.sleep(0.01)\n", []),
+        ("async def f():\n    await asyncio.sleep(0)\n    await asyncio.sleep(0.01)\n", [3]),
+        ("async def f():\n    for _ in range(9):\n        await asyncio.sleep(LATE_S + 1)\n", [3]),
+        ("async def model():\n    await asyncio.sleep(chance.random())\n", []),
+        (f"{VIRTUAL}def test_it():\n    async def f():\n        await asyncio.sleep(60)\n    run(f())\n", []),
+        (f"{VIRTUAL}def test_it():\n    async def f():\n        await asyncio.sleep(60)\n    asyncio.run(f())\n", [6]),
+        (f"{VIRTUAL}async def helper():\n    await asyncio.sleep(60)\n", []),
+    ],
+)
+def test_tidy_tells_polling_from_sleeping(tmp_path: Path, source: str, lines: list[int]) -> None:
     (tmp_path / "planted.py").write_text(source, encoding="utf-8")
-    assert test_tidy.blind_sleeps(str(tmp_path / "planted.py")) == [3]
+    assert test_tidy.blind_sleeps(str(tmp_path / "planted.py")) == lines
 
 
 @pytest.mark.parametrize(

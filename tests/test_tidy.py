@@ -79,6 +79,8 @@ NAMES_OF_OTHERS = frozenset(
 )
 
 MACHINE_PATHS = re.compile(r"(?:^|[^\w.~$}-])/(?:work|farm|root|opt/wheels)/")
+# Where loops come from whose time is not the machine's.
+_VIRTUAL = ("tests.simulation.world.loop", "tests.simulation.world.world", "tests.unit.broker.virtual_time")
 REGISTRIES = re.compile(
     r"https?://[^\s\"')]*(?:pypi\.|pythonhosted|npmjs|maven|debian\.org)|--(?:extra-)?index-url", re.I
 )
@@ -251,9 +253,47 @@ def test_the_world_is_reached_through_runtime_only() -> None:
 
 
 def blind_sleeps(path: str) -> list[int]:
-    """Sleeps that wait for no condition: those outside a `while`, which asks again."""
+    """Sleeps that wait for no condition: those outside a `while`, which asks again.
+
+    A loop with a time of its own (tests/simulation, or what a test runs on its loop) may let that time pass. What is
+    drawn, or told by a call, is the pace of a modelled world and not a wait.
+    """
     polling = {line for node in nodes_of(path) if isinstance(node, ast.While) for line in _lines(node)}
-    return [line for line, call in called_names(path) if call == "time.sleep" and line not in polling]
+    lines = [line for line, call in called_names(path) if call == "time.sleep"]
+    if not path.startswith("tests/simulation/"):
+        virtual = _virtual_clocks(path)
+        for statement in tree_of(path).body:
+            is_test = isinstance(statement, ast.FunctionDef) and statement.name.startswith("test_")
+            if not (virtual & _names_in(statement) if is_test else virtual):
+                lines += [node.lineno for node in ast.walk(statement) if _lets_time_pass(node)]
+    return [line for line in sorted(lines) if line not in polling]
+
+
+def _lets_time_pass(node: ast.AST) -> bool:
+    """`await asyncio.sleep(…)` for a time that is a number, a name, or reckoned from such."""
+    if not (isinstance(node, ast.Await) and isinstance(node.value, ast.Call)):
+        return False
+    if dotted(node.value.func) != "asyncio.sleep":
+        return False
+    (wait,) = node.value.args
+    is_drawn = any(isinstance(part, ast.Call) for part in ast.walk(wait))
+    return not is_drawn and not (isinstance(wait, ast.Constant) and wait.value == 0)
+
+
+def _virtual_clocks(path: str) -> set[str]:
+    """What a file runs coroutines on where time is virtual: names from the simulation, and functions made of them."""
+    found: set[str] = set()
+    for node in tree_of(path).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_VIRTUAL):
+            found |= {alias.asname or alias.name for alias in node.names}
+    for node in tree_of(path).body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("test_") and found & _names_in(node):
+            found.add(node.name)
+    return found
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def _lines(node: ast.While) -> range:

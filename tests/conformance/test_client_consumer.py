@@ -3,6 +3,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -433,9 +434,11 @@ def test_seek_goes_to_a_time(service: Service) -> None:
         async with Client(service.url) as client:
             consumer = await client.subscribe(topic, "s")
             await publish(client, topic, numbers(3))
-            await asyncio.sleep(0.02)
+            messages = await take(consumer, 3)
+            # A later millisecond, so that no message before it has the same time.
+            await until(lambda: time.time() * 1000 > messages[-1].publish_timestamp() + 1)
             await publish(client, topic, numbers(3, 3))
-            messages = await take(consumer, 6)
+            messages += await take(consumer, 3)
             await consumer.seek(messages[3].publish_timestamp())
             assert texts(await take(consumer, 3)) == numbers(3, 3)
 

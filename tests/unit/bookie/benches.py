@@ -126,6 +126,12 @@ async def turns_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
+async def turns(count: int) -> None:
+    """Let the loop turn: whatever needs no more than that has happened."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """One process: a loop of its own that ends with it."""
     return asyncio.run(coroutine)

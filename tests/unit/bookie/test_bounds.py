@@ -22,7 +22,20 @@ from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Call, DiskCall, DiskFaults, Latency
 from tests.simulation.world.loop import SimLoop
 from tests.simulation.world.schedule import Policy, Schedule
-from tests.unit.bookie.benches import KEY, OK, ROOMY, SMALL, Answers, add_all, bench, code_of_add, opened, packed, run
+from tests.unit.bookie.benches import (
+    KEY,
+    OK,
+    ROOMY,
+    SMALL,
+    Answers,
+    add_all,
+    bench,
+    code_of_add,
+    opened,
+    packed,
+    run,
+    turns_until,
+)
 
 IO_ERROR, TOO_MANY_REQUESTS = 101, 106
 
@@ -82,19 +95,22 @@ def test_adds_held_too_long_are_refused() -> None:
 
 def test_a_flush_that_adds_waited_for_is_hurried_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     hurried: list[bool] = []
+    storages: list[BookieStorage] = []
     run_checkpoint = Checkpoints.run
 
     async def noted(self: Checkpoints, *args: Any, is_hurried: bool = False) -> None:
         hurried.append(is_hurried)
-        await asyncio.sleep(0.05)
+        if hurried == [False]:
+            await turns_until(lambda: storages[0].stats().held_adds > 0)
         await run_checkpoint(self, *args, is_hurried=is_hurried)
 
     monkeypatch.setattr(Checkpoints, "run", noted)
 
     async def scenario() -> None:
         async with bench(SimulatedDisk(), replace(SMALL, flush_interval_ms=3_600_000)) as storage:
+            storages.append(storage)
             await add_all(storage, 1, range(1))
-            del hurried[:]
+            assert hurried == []
             # Half of the cache, a whole one, and more: the second flush begins with adds in front of the door.
             answers = Answers()
             for entry_id in range(1, 41):

@@ -29,6 +29,7 @@ from tests.unit.bookie.benches import (
     opened,
     packed,
     run,
+    turns,
     turns_until,
 )
 
@@ -135,7 +136,8 @@ def test_adds_go_through_the_cache_to_the_journal_in_the_order_they_came() -> No
             storage.add(ledger_id, entry_id, packed(ledger_id, entry_id), KEY, answers)
             # In the cache before anything else happens; the journal has not even been handed it.
             assert await storage.read(ledger_id, entry_id) == packed(ledger_id, entry_id)
-        await asyncio.sleep(0.01)
+        await turns_until(lambda: disk.kernel.injected["hang"] > 0)
+        await turns(20)
         assert answers.count == 0, "not durable, not answered"
         disk.kernel.kill()
 

@@ -141,7 +141,9 @@ def test_a_description_does_not_lead_to_other_kinds_of_addresses(caplog: pytest.
     assert "stay as they were" in caplog.text
 
 
-def test_an_issuer_is_believed_over_tls_of_its_own_authority_only(tmp_path: Path) -> None:
+def test_an_issuer_is_believed_over_tls_of_its_own_authority_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs", "another")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*ours.sign("issuer"))
@@ -155,10 +157,11 @@ def test_an_issuer_is_believed_over_tls_of_its_own_authority_only(tmp_path: Path
         asked = len(provider.asked)
         deceived = Door(provider, openid_trust_file=str(theirs.file), openid_refresh_s=0)
         try:
-            for _ in range(20):
-                with pytest.raises(NotAuthenticated):
-                    await deceived.role_of(provider.token("app"))
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(WAIT_S):
+                while caplog.text.count("stay as they were") < 3:
+                    with pytest.raises(NotAuthenticated):
+                        await deceived.role_of(provider.token("app"))
+                    await asyncio.sleep(0.01)
         finally:
             await deceived.close()
         assert len(provider.asked) == asked
