@@ -4,6 +4,7 @@
 import asyncio
 import errno
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,6 +19,8 @@ from magnetar.errors import (
     DataDirectoryInUse,
     StorageFailed,
 )
+from magnetar.runtime.log_file import LogFile
+from magnetar.runtime.real_disk import RealDisk
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import Call, DiskCall, DiskFaults, Latency
 from tests.simulation.world.loop import SimLoop
@@ -157,6 +160,42 @@ def test_a_failed_sync_answers_nobody_with_ok_and_ends_the_role() -> None:
     assert answers.calls == [(1, 50, IO_ERROR)]
     assert len(failures) == 1
     run(after(disk))
+
+
+@pytest.mark.parametrize("is_pure", [False, True], ids=["compiled if built", "plain"])
+def test_a_writer_that_dies_of_a_bug_answers_nobody_with_ok_and_ends_the_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_pure: bool
+) -> None:
+    """F40: what is queued and what still comes is refused, and closing waits for no writer."""
+    if is_pure:
+        monkeypatch.setenv("MAGNETAR_PURE", "1")
+
+    def dies(self: LogFile, end: int) -> None:
+        raise RuntimeError("a bug of the writer")
+
+    async def life(failures: list[StorageFailed]) -> None:
+        disk = RealDisk(str(tmp_path))
+        storage = await opened(disk, ROOMY, failures=failures)
+        await add_all(storage, 1, range(1))
+        monkeypatch.setattr(LogFile, "_allocate", dies)
+        answers = Answers()
+        for entry_id in range(1, 11):
+            storage.add(1, entry_id, packed(1, entry_id, bytes(1000)), KEY, answers)
+        fence = asyncio.ensure_future(storage.fence(1, KEY))
+        async with asyncio.timeout(30):
+            await answers.until(10)
+            with pytest.raises(StorageFailed):
+                await fence
+        assert set(answers.codes.values()) == {IO_ERROR}
+        assert await code_of_add(storage, packed(1, 11)) == IO_ERROR
+        with pytest.raises(StorageFailed, match="the log's writer died"):
+            await storage.read(1, 0)
+        await storage.close()
+        await disk.close()
+
+    failures: list[StorageFailed] = []
+    run(life(failures))
+    assert len(failures) == 1
 
 
 @pytest.mark.parametrize("suffix", [".log", "index.plain", "lastMark.tmp"])
