@@ -17,7 +17,7 @@ from magnetar.bookie.http import BookieHttp
 from magnetar.bookie.http_routes import Routes
 from magnetar.bookie.inventory import Inventory
 from magnetar.bookie.ledger_questions import LedgerQuestions
-from magnetar.bookie.opening import IndexFactory
+from magnetar.bookie.opening import IndexFactory, unstamp
 from magnetar.bookie.registration import (
     Listing,
     instance_id,
@@ -32,7 +32,7 @@ from magnetar.bookie.version_three import Space, VersionThree
 from magnetar.config.bookie import BookieSettings
 from magnetar.config.bookie_server import BookieServerSettings
 from magnetar.config.metadata import FORMAT_LEVEL_NEWEST
-from magnetar.errors import StorageFailed
+from magnetar.errors import BadCookie, StorageFailed
 from magnetar.metadata.store import MetadataStore
 from magnetar.runtime.clock import WallClock
 from magnetar.runtime.disk import Disk
@@ -161,8 +161,11 @@ async def _open_storage(parts: BookieParts, settings: BookieSettings, bookie: st
         if registered is None:
             await register_cookie(store, own)
         await note_boots(store, bookie, storage.boots)
-    except BaseException:
+    except BaseException as error:
         await storage.close()
+        if isinstance(error, BadCookie):
+            # With the stamp the next start would pass for the bookie that is registered.
+            await unstamp(parts.disk, settings)
         raise
     return storage
 

@@ -49,6 +49,20 @@ def current(directory: str) -> str:
     return f"{directory}/current"
 
 
+async def unstamp(disk: Disk, settings: BookieSettings) -> None:
+    """Take the cookies out of all directories, once these are closed: they belong to no bookie."""
+    for path in _stamped(settings):
+        file = f"{current(path)}/{COOKIE_FILE_NAME}"
+        if await disk.exists(file):
+            await disk.remove(file)
+            await disk.sync_directory(current(path))
+
+
+def _stamped(settings: BookieSettings) -> tuple[str, ...]:
+    """The directories that carry the cookie, each once."""
+    return tuple(dict.fromkeys((*settings.journal_directories, *settings.ledger_directories)))
+
+
 class Opening:
     """What a start brings together, step by step; `open` returns when all of it is safe."""
 
@@ -111,14 +125,14 @@ class Opening:
             await lock.release()
 
     async def _lock(self) -> None:
-        for path in dict.fromkeys((*self.settings.journal_directories, *self.settings.ledger_directories)):
+        for path in _stamped(self.settings):
             await self.disk.make_directory(current(path))
             self.locks.append(await self.disk.lock(f"{path}/lock"))
 
     async def _check_cookies(self, cookies: Cookies) -> None:
         """BadCookie when a directory is lost, swapped or somebody else's; a new bookie's directories are stamped."""
         found: dict[str, cookie.Cookie | None] = {}
-        for path in dict.fromkeys((*self.settings.journal_directories, *self.settings.ledger_directories)):
+        for path in _stamped(self.settings):
             file = f"{current(path)}/{COOKIE_FILE_NAME}"
             exists = await self.disk.exists(file)
             found[path] = cookie.decode(await self.disk.read_file(file, bytes_max=COOKIE_BYTES_MAX)) if exists else None

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from magnetar.errors import BadVersion, MetadataError
+from magnetar.errors import BadCookie, BadVersion, MetadataError
 from magnetar.metadata.coordination import Claim, Coordination
 from magnetar.metadata.store import MUST_NOT_EXIST, MetadataStore
 from magnetar.runtime.tasks import Tasks
@@ -39,8 +39,14 @@ async def registered_cookie(store: MetadataStore, bookie: str) -> Cookie | None:
 
 
 async def register_cookie(store: MetadataStore, own: Cookie) -> None:
-    """Known from now on: a start without its directories is refused."""
-    await store.put(f"{COOKIES}/{own.bookie_id}", cookie.encode(own))
+    """Known from now on: a start without its directories is refused. BadCookie when somebody else was quicker."""
+    try:
+        await store.put(f"{COOKIES}/{own.bookie_id}", cookie.encode(own), expected_version=MUST_NOT_EXIST)
+    except BadVersion:
+        raise BadCookie(
+            f"another bookie has been registered as {own.bookie_id} while this one started: give it another bookie id. "
+            "Its directories carry no cookie any more"
+        ) from None
 
 
 async def known_boots(store: MetadataStore, bookie: str) -> int:

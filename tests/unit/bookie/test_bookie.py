@@ -105,6 +105,35 @@ def test_a_bookie_that_begins_again_with_empty_disks_never_claims_that_a_ledger_
     run(main())
 
 
+def test_of_two_bookies_that_start_as_one_id_for_the_first_time_one_is_refused() -> None:
+    """F26: with empty disks of their own, at once; the other would have served what the first has and it has not."""
+
+    async def main() -> None:
+        metadata = tree()
+
+        async def start() -> bool:
+            disk = SimulatedDisk()
+            try:
+                async with bookie_on_a_port(disk, store=MemoryStore(metadata), bookie_id=NAME):
+                    async with asyncio.timeout(30):
+                        await ended.wait()
+                    return True
+            except BadCookie as error:
+                refusals.append(str(error))
+            with pytest.raises(BadCookie, match="carries no cookie"):
+                async with bookie_on_a_port(disk, store=MemoryStore(metadata), bookie_id=NAME):
+                    pass
+            ended.set()
+            return False
+
+        ended, refusals = asyncio.Event(), list[str]()
+        assert sorted(await asyncio.gather(start(), start())) == [False, True]
+        (refusal,) = refusals
+        assert f"another bookie has been registered as {NAME}" in refusal
+
+    run(main())
+
+
 def test_a_listing_of_a_former_life_is_taken_over() -> None:
     async def main() -> None:
         metadata, disk = tree(), SimulatedDisk()
