@@ -214,6 +214,34 @@ def test_cumulative_acknowledgements_and_parts_of_batches(service: Service) -> N
     run(test())
 
 
+@pytest.mark.feature("F-TXN-09", "F-TXN-14")
+def test_a_cumulative_acknowledgement_excludes_others_and_is_nothing_after_an_abort(service: Service) -> None:
+    async def test() -> None:
+        topic = service.topic("cumulative")
+        async with Client(service.url) as client:
+            consumer = await client.subscribe(topic, "s")
+            producer = await client.create_producer(topic)
+            for number in range(4):
+                await producer.send(b"%d" % number)
+            received = [await consumer.receive(20_000) for _ in range(4)]
+            one, other = await client.new_transaction(), await client.new_transaction()
+            await consumer.acknowledge_cumulative(received[2], txn=one)
+            with pytest.raises(TransactionConflict):
+                await consumer.acknowledge(received[1], txn=other)
+            with pytest.raises(TransactionConflict):
+                await consumer.acknowledge_cumulative(received[3], txn=other)
+            await other.abort()
+            await one.abort()
+            with pytest.raises(BadTransactionStatus):
+                await consumer.acknowledge_cumulative(received[2], txn=one)
+            await consumer.close()
+            consumer = await client.subscribe(topic, "s")
+            again = [(await consumer.receive(20_000)).data() for _ in range(4)]
+            assert again == [b"0", b"1", b"2", b"3"]
+
+    run(test())
+
+
 @pytest.mark.feature("F-TXN-09")
 def test_what_a_dead_consumer_acknowledged_comes_back_only_after_an_abort(service: Service) -> None:
     async def test() -> None:

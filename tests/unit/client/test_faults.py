@@ -23,6 +23,7 @@ from magnetar.errors import (
     TopicNotFound,
     TopicTerminated,
 )
+from magnetar.wire import commands
 from magnetar.wire.commands import Type
 from magnetar.wire.error_codes import error_of_server_error
 from magnetar.wire.proto import pulsar_api_pb2 as pb
@@ -336,6 +337,76 @@ def test_creating_can_be_cancelled_at_any_moment() -> None:
             survivor = await client.create_producer(TOPIC)
             await survivor.send(b"x")
             await until(lambda: sum(len(connection.producers) for connection in broker.connections) == 1)
+
+    run(test())
+
+
+class HeldBack:
+    """A broker that does not answer commands of one kind until it is told to; after that, it answers all of them."""
+
+    def __init__(self, kind: "Type.ValueType") -> None:
+        self._kind: Type.ValueType | None = kind
+        self.held: list[tuple[FakeConnection, pb.BaseCommand]] = []
+
+    def __call__(self, connection: FakeConnection, command: pb.BaseCommand) -> bool:
+        if command.type != self._kind:
+            return False
+        self.held.append((connection, command))
+        return True
+
+    def let_go(self) -> None:
+        self._kind = None
+        for connection, command in self.held:
+            if connection in connection.broker.connections:
+                getattr(connection, f"on_{commands.name_of(command).lower()}")(commands.body_of(command))
+
+
+def registered(broker: FakeBroker) -> int:
+    return sum(len(each.producers) + len(each.consumers) for each in broker.connections)
+
+
+@pytest.mark.parametrize("is_answered_late", [True, False])
+@pytest.mark.parametrize(
+    ("what", "step"),
+    [
+        *(("producer", step) for step in (Type.CONNECT, Type.LOOKUP, Type.PRODUCER)),
+        *(("consumer", step) for step in (Type.CONNECT, Type.LOOKUP, Type.SUBSCRIBE)),
+    ],
+)
+def test_who_closes_while_it_connects_again_leaves_nobody_at_the_broker(
+    what: str, step: "Type.ValueType", is_answered_late: bool
+) -> None:
+    """F100: at each step of connecting again; and a second cut meanwhile leaves one that stays where it was."""
+
+    async def test() -> None:
+        async with FakeBroker() as broker, Client(broker.url, operation_timeout_seconds=5, **QUICK) as client:
+            staying = await client.create_producer(f"{TOPIC}-stays")
+            leaving: Any = await (
+                client.create_producer(TOPIC)
+                if what == "producer"
+                else client.subscribe(TOPIC, "s", ack_group_time_ms=1)
+            )
+            held = HeldBack(step)
+            broker.faults.append(held)
+            for _ in range(2):
+                broker.cut_all()
+                asked = len(held.held)
+                # Both are on their way; where the connection itself waits, they wait for the same one.
+                await until(lambda asked=asked: len(held.held) > asked)  # type: ignore[misc]
+            closing = asyncio.ensure_future(leaving.close())
+            await asyncio.sleep(0)
+            if not is_answered_late:
+                broker.faults.remove(held)
+                broker.cut_all()
+            held.let_go()
+            await closing
+            await staying.send(b"still there")
+            await until(lambda: registered(broker) == 1)
+            again: Any = await (client.create_producer(TOPIC) if what == "producer" else client.subscribe(TOPIC, "s"))
+            assert registered(broker) == 2
+            await again.close()
+            await until(lambda: registered(broker) == 1)
+            assert client.open_parts == 1
 
     run(test())
 

@@ -157,6 +157,45 @@ def test_what_is_open_hides_what_follows_until_its_time_is_up() -> None:
     asyncio.run(test())
 
 
+@pytest.mark.feature("F-TXN-13")
+def test_a_commit_and_a_time_out_at_once_have_one_outcome_whoever_is_first() -> None:
+    """F160: the time is up at each turn of the loop, from before the commit is looked at until it is answered."""
+
+    async def is_committed_though_the_time_is_up_after(turns: int) -> bool:
+        world = TransactionWorld()
+        await world.open()
+        position = await world.send_plain(SOURCE, 1)
+        coordinator, txn = await world.begin(timeout_ms=1_000)
+        for target in TARGETS:
+            await world.send(target, txn, 2)
+        await world.ack(txn, position)
+        commit = asyncio.ensure_future(coordinator.end(txn, commit=True))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        world.world.clock.time_ms += 1_000
+        coordinator.abort_expired()
+        (refused,) = await asyncio.gather(commit, return_exceptions=True)
+        assert refused is None or isinstance(refused, BadTransactionStatus)
+        # Whoever asks again is told the same; this waits for the participants, too.
+        await coordinator.end(txn, commit=refused is None)
+        with pytest.raises(BadTransactionStatus):
+            await coordinator.end(txn, commit=refused is not None)
+        for is_restarted in (False, True):
+            if is_restarted:
+                await world.restart()
+            seen = [await visible(await world.topic(target)) for target in TARGETS]
+            assert seen == [[2] if refused is None else []] * len(TARGETS)
+            assert (await world.subscription()).cursor.is_acked(position) == (refused is None)
+        await world.stop()
+        return refused is None
+
+    async def test() -> None:
+        outcomes = [await is_committed_though_the_time_is_up_after(turns) for turns in range(40)]
+        assert set(outcomes) == {True, False}
+
+    asyncio.run(test())
+
+
 def test_late_messages_and_acknowledgements_are_refused() -> None:
     async def test() -> None:
         world = TransactionWorld()
