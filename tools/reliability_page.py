@@ -3,7 +3,7 @@
 
 `python -m tools.reliability_page` writes the page; `--check` only says whether it is in step and whether everything
 that it names exists; `--add FILE…` first takes over what `make sim ARGS="--record FILE"` or a sensitivity run has left.
-A fault is covered by what docs/proof/faults.tsv names and by every test whose docstring begins with its number.
+A fault is covered by the tests and scenarios that docs/proof/faults.tsv names and by every test whose docstring begins with its number.
 Assembles.
 """
 
@@ -125,7 +125,7 @@ def all_faults() -> list[Fault]:
 
 
 def unknown_references() -> list[str]:
-    """What the table names and nobody has: files that are gone, scenarios that are not there."""
+    """What the table names and nobody has: scenarios that are not there, and tests; a whole file names none."""
     known = _scenarios()
     wrong = []
     for fault in all_faults():
@@ -138,11 +138,19 @@ def unknown_references() -> list[str]:
 
 
 def _is_test(reference: str) -> bool:
-    """A file, or a test in one: by its name, and with its parameters in brackets perhaps."""
+    """`file::test`, perhaps with its parameters in brackets."""
     path, _, name = reference.partition("::")
-    if not (HOUSE / path).exists():
-        return False
-    return not name or f"def {name.partition('[')[0]}(" in (HOUSE / path).read_text(encoding="utf-8")
+    return name.partition("[")[0] in _tests_in(path)
+
+
+@cache
+def _tests_in(path: str) -> frozenset[str]:
+    if not (HOUSE / path).is_file():
+        return frozenset()
+    statements = ast.parse((HOUSE / path).read_text(encoding="utf-8")).body
+    return frozenset(
+        each.name for each in statements if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")
+    )
 
 
 def _coverage(faults: list[Fault]) -> list[str]:

@@ -127,6 +127,46 @@ def test_the_cursor_stands_where_the_last_persisted_ack_put_it(tmp_path: Path) -
         client.close()
 
 
+def test_a_subscription_that_was_given_nothing_yet_gets_its_message_from_the_next_owner(tmp_path: Path) -> None:
+    """F77: its cursor has never moved, and nothing but that is known of it."""
+    topic = "persistent://public/default/unread"
+    with StandaloneProcess(tmp_path) as standalone:
+        client = pulsar.Client(standalone.service_url, logger=QUIET)
+        client.subscribe(topic, "keeper").close()
+        client.create_producer(topic).send(b"unread")
+        client.close()
+        standalone.kill()
+        standalone.start()
+        client = pulsar.Client(standalone.service_url, logger=QUIET)
+        assert client.subscribe(topic, "keeper").receive(timeout_millis=30_000).data() == b"unread"
+        client.close()
+
+
+def test_every_receipt_is_true_when_a_broker_stops_in_order_under_load(tmp_path: Path, eventually: Eventually) -> None:
+    """F106: messages are on their way when it is asked to stop, and it stops with exit code 0."""
+    topic = "persistent://public/default/stopped"
+    with StandaloneProcess(tmp_path) as standalone:
+        client = pulsar.Client(standalone.service_url, operation_timeout_seconds=60, logger=QUIET)
+        client.subscribe(topic, "keeper", initial_position=pulsar.InitialPosition.Earliest).close()
+        publishing = Publishing(client, topic)
+        try:
+            for _ in range(3):
+                wanted = len(publishing.acknowledged) + 500
+                eventually(lambda wanted=wanted: len(publishing.acknowledged) >= wanted)
+                assert standalone.stop() == 0
+                told = list(publishing.acknowledged)
+                standalone.start()
+                reading = pulsar.Client(standalone.service_url, operation_timeout_seconds=60, logger=QUIET)
+                assert set(told) <= set(read_everything(reading, topic))
+                reading.close()
+        finally:
+            publishing.stop()
+        publishing.finish()
+        names = read_everything(client, topic)
+        client.close()
+    assert list(dict.fromkeys(names)) == publishing.sent
+
+
 ROOM = 100
 
 

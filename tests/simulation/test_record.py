@@ -19,6 +19,29 @@ def test_the_table_of_faults_names_only_what_exists() -> None:
     assert unknown_references() == []
 
 
+@pytest.mark.parametrize(
+    ("reference", "is_known"),
+    [
+        ("tests/simulation/test_record.py::test_a_reference_is_a_test_or_a_scenario", True),
+        ("tests/simulation/test_record.py::test_a_reference_is_a_test_or_a_scenario[its parameters]", True),
+        ("sim:storage", True),
+        ("tests/simulation/test_record.py", False),
+        ("tests/simulation/test_record.py::", False),
+        ("tests/simulation/test_record.py::test_a_reference", False),
+        ("tests/simulation/test_no_record.py::test_a_reference_is_a_test_or_a_scenario", False),
+        ("tests/faults/soak.py::main", False),
+        ("sim:nothing", False),
+    ],
+)
+def test_a_reference_is_a_test_or_a_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, is_known: bool
+) -> None:
+    table = tmp_path / "faults.tsv"
+    table.write_text(f"section\tfault\tmust\ttitle\tcovered by\nA\tF999\t!\tnothing\t{reference}\n")
+    monkeypatch.setattr(reliability_page, "FAULTS", table)
+    assert unknown_references() == ([] if is_known else [f"F999 names {reference}"])
+
+
 def test_the_page_is_what_its_sources_say() -> None:
     assert reliability_page.main(["--check"]) == 0
     assert [fault.id for fault in all_faults()] == [f"F{number}" for number in range(1, 214)]

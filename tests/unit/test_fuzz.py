@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Final
 
@@ -234,6 +234,20 @@ def test_every_decoder_reads_or_refuses_hostile_bytes() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{INPUTS * len(TARGETS):,} inputs" in done.stdout
+
+
+def test_every_decoder_reads_or_refuses_fresh_hostile_bytes_for_a_set_time() -> None:
+    """Other bytes in every run, for FUZZ_SECONDS; FUZZ_SEED=n asks the same again, in the same order."""
+    seed = int(os.environ.get("FUZZ_SEED") or SystemRandom().randrange(2**32))
+    sys.stdout.write(f"FUZZ_SEED={seed}\n")
+    minutes = float(os.environ.get("FUZZ_SECONDS", "15")) / 60
+    command = [sys.executable, "-m", "tests.fuzz.run", "--minutes", str(minutes), "--seed", str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=minutes * 60 + 240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(TARGETS)} decoders, seed {seed}" in done.stdout
+    each = re.search(r"at least ([\d,]+) of each", done.stdout)
+    assert each is not None
+    assert int(each.group(1).replace(",", "")) >= run.INPUTS_BETWEEN_LOOKS, "not every decoder was asked"
 
 
 def test_names_of_targets_are_their_own() -> None:
