@@ -3,7 +3,8 @@
 
 `python -m tools.reliability_page` writes the page; `--check` only says whether it is in step and whether everything
 that it names exists; `--add FILE…` first takes over what `make sim ARGS="--record FILE"` or a sensitivity run has left.
-A fault is covered by the tests and scenarios that docs/proof/faults.tsv names and by every test whose docstring begins with its number.
+A fault is covered by the tests and scenarios that docs/proof/faults.tsv names, and by every test whose docstring begins
+with its number.
 Assembles.
 """
 

@@ -4,7 +4,7 @@
 Names and pages are those of the simulated disk: what no sync covered survives in any legal part, in any order, torn.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from copy import deepcopy
 from pathlib import Path
 from random import Random
@@ -12,6 +12,9 @@ from random import Random
 from magnetar.runtime.simulated_names import Directory, Names
 from magnetar.runtime.simulated_pages import Pages
 from tests.faults.recorded_calls import Kind, Recorded
+
+# A change of names by its number, or a write by its file and its number there.
+Operation = tuple[str, int]
 
 
 class Medium:
@@ -69,6 +72,29 @@ class Medium:
             pages._pending = kept
             pages.sync(pages.mark())
             pages.visible = bytearray(pages.durable)
+
+    # --- where there are too many for that --------------------------------------------------------------------
+
+    def unsynced_operations(self) -> list[Operation]:
+        writes = [
+            (path, number)
+            for path, pages in self._names.files()
+            if not _is_note(path)
+            for number in range(len(pages._pending))
+        ]
+        return [("", number) for number in range(len(self._names._pending))] + writes
+
+    def leave_out(self, chosen: Collection[Operation]) -> None:
+        """Of what no sync covered all is kept, but for these operations and the notes."""
+        names = self._names
+        names._pending = [change for number, change in enumerate(names._pending) if ("", number) not in chosen]
+        # By the paths of before: a name that goes back takes its file's writes along.
+        for path, pages in list(names.files()):
+            kept = [] if _is_note(path) else [each for n, each in enumerate(pages._pending) if (path, n) not in chosen]
+            pages._pending = kept
+            pages.sync(pages.mark())
+            pages.visible = bytearray(pages.durable)
+        names.lose_power(_AllKept())
 
     def _play(self, call: Recorded) -> None:
         names, path = self._names, call.path

@@ -53,7 +53,9 @@ _SMALL = BookieSettings(
 )
 _SMALL_METADATA = MetadataSettings(log_bytes_max=4_000, mark_delay_ms=1)
 _COUNTERS = 4
-_INDEX_LOST = re.compile(r"ledgers/current/index cannot be used|the index in ledgers/current was lost")
+_INDEX_LOST = re.compile(
+    r"ledgers/current/index cannot be used|ledgers/current/index/index\.plain |the index in ledgers/current was lost"
+)
 _METADATA = Struct(">qqqq")
 
 

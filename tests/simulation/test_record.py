@@ -23,7 +23,7 @@ def test_the_table_of_faults_names_only_what_exists() -> None:
     ("reference", "is_known"),
     [
         ("tests/simulation/test_record.py::test_a_reference_is_a_test_or_a_scenario", True),
-        ("tests/simulation/test_record.py::test_a_reference_is_a_test_or_a_scenario[its parameters]", True),
+        ("tests/simulation/test_record.py::test_a_reference_is_a_test_or_a_scenario[parameters]", True),
         ("sim:storage", True),
         ("tests/simulation/test_record.py", False),
         ("tests/simulation/test_record.py::", False),
