@@ -16,10 +16,10 @@ from magnetar.runtime.log_file import LogFile
 def _kill_writers_once_there_is(path: str) -> None:
     allocate = LogFile._allocate
 
-    def dying(self: LogFile, until: int) -> None:
+    def dying(self: LogFile, end: int) -> None:
         if os.path.exists(path):
             raise RuntimeError("a bug of the writer")
-        allocate(self, until)
+        allocate(self, end)
 
     LogFile._allocate = dying  # type: ignore[method-assign]
 

@@ -159,7 +159,7 @@ def test_a_fetch_that_hangs_is_given_up_with_its_children(
                 eventually((tmp_path / "child").exists)
             return super().communicate(input, timeout)
 
-    monkeypatch.setattr(peers.subprocess, "Popen", Noted)
+    monkeypatch.setattr(subprocess, "Popen", Noted)
     maven(tmp_path, f"(sleep 20; touch {tmp_path}/waited-for) & touch {tmp_path}/child; wait")
     with pytest.raises(Missing, match="ran for 0 s without an end"):
         run_to_fetch("It", [str(tmp_path / "bin" / "mvn"), f"-DoutputDirectory={tmp_path}"], 0.2)
