@@ -236,7 +236,6 @@ def test_an_index_that_is_not_synced_is_rebuilt_and_denies_nothing(
         medium.lose_power(Random(seed))
         try:
             trial.start_on(medium, Promises.of(medium.said), "careless", f"before call {count}, loss {seed}")
-        except EntryUnknown as error:
-            assert "is missing in ledgers/current" in str(error), error
+        except EntryUnknown:
             shutil.rmtree(tmp_path / "state")
     assert trial.counts["rebuilt"], "as if every sync had been there"

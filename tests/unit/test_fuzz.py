@@ -29,6 +29,7 @@ from tests.fuzz.target import Refusal, Target, answer_of
 from tests.fuzz.targets import TARGETS
 
 INPUTS = 40
+FUZZ_SECONDS = float(os.environ.get("FUZZ_SECONDS", "15"))
 SOURCE = Path(hot.__file__).resolve().parents[1]
 
 # What a decoder is called here; the second kind is one if it is given bytes.
@@ -236,13 +237,13 @@ def test_every_decoder_reads_or_refuses_hostile_bytes() -> None:
     assert f"{INPUTS * len(TARGETS):,} inputs" in done.stdout
 
 
+@pytest.mark.timeout(FUZZ_SECONDS + 300)
 def test_every_decoder_reads_or_refuses_fresh_hostile_bytes_for_a_set_time() -> None:
     """Other bytes in every run, for FUZZ_SECONDS; FUZZ_SEED=n asks the same again, in the same order."""
     seed = int(os.environ.get("FUZZ_SEED") or SystemRandom().randrange(2**32))
     sys.stdout.write(f"FUZZ_SEED={seed}\n")
-    minutes = float(os.environ.get("FUZZ_SECONDS", "15")) / 60
-    command = [sys.executable, "-m", "tests.fuzz.run", "--minutes", str(minutes), "--seed", str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=minutes * 60 + 240, check=False)
+    command = [sys.executable, "-m", "tests.fuzz.run", "--minutes", str(FUZZ_SECONDS / 60), "--seed", str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=FUZZ_SECONDS + 240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(TARGETS)} decoders, seed {seed}" in done.stdout
     each = re.search(r"at least ([\d,]+) of each", done.stdout)
