@@ -2,13 +2,17 @@
 """Two connections joined: what one sends goes to the other as it is, at the pace of the slower.
 
 Each end stops the other from being read while it cannot be written to. When one end is lost the other is closed after
-what it is owed. A broker that is silent for too long is taken for gone.
+what it is owed, if it takes that soon. A broker that is silent for too long is taken for gone, and so is a client that
+takes nothing of what it is sent.
 Carries.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
+
+# What an end may take to read what it is owed, once the other is gone.
+GOODBYE_S: Final = 5.0
 
 
 class PipeEnd(asyncio.Protocol):
@@ -48,7 +52,7 @@ class PipeEnd(asyncio.Protocol):
 
 
 class Pipe:
-    """Joins a client's and a broker's transport; `on_closed` is called once, when both are gone or going."""
+    """Joins a client's and a broker's transport; `on_closed` is called once, when both are gone."""
 
     def __init__(
         self,
@@ -62,9 +66,11 @@ class Pipe:
     ) -> None:
         self._on_closed = on_closed
         self._closed = False
+        self._ends_left = 2
+        self._unread = 0
         self._silence_s = silence_timeout_ms / 1000
-        self._client = PipeEnd(client, self.close, counted)
-        self._broker = PipeEnd(broker, self.close, counted)
+        self._client = PipeEnd(client, self._on_end_lost, counted)
+        self._broker = PipeEnd(broker, self._on_end_lost, counted)
         self._client.other, self._broker.other = self._broker, self._client
         for end in (self._client, self._broker):
             end.transport.set_write_buffer_limits(high=bytes_max)
@@ -72,7 +78,7 @@ class Pipe:
         self._timer = asyncio.get_running_loop().call_later(self._silence_s, self._check_silence)
 
     def close(self) -> None:
-        """End both; what was written to either still goes out."""
+        """End both; what was written to either still goes out, where it is read."""
         if self._closed:
             return
         self._closed = True
@@ -80,17 +86,27 @@ class Pipe:
         for end in (self._client, self._broker):
             if not end.transport.is_closing():
                 end.transport.close()
-        self._on_closed()
+        self._timer = asyncio.get_running_loop().call_later(GOODBYE_S, self.abort)
 
     def abort(self) -> None:
         for end in (self._client, self._broker):
             end.transport.abort()
 
+    def _on_end_lost(self) -> None:
+        self._ends_left -= 1
+        self.close()
+        if self._ends_left == 0:
+            self._timer.cancel()
+            self._on_closed()
+
     def _check_silence(self) -> None:
-        """Brokers ping their clients every half minute: one that says nothing for longer than that is gone."""
-        if not self._broker.heard and self._client.transport.get_write_buffer_size() == 0:
-            self.abort()
+        """Brokers ping their clients every half minute: one that says nothing for longer than that is gone, unless it is
+        not heard because its client reads slowly. Of a client that reads nothing, even the broker's end goes unseen."""
+        unread = self._client.transport.get_write_buffer_size()
+        if not self._broker.heard and unread >= self._unread:
             self.close()
+            self.abort()
             return
+        self._unread = unread
         self._broker.heard = False
         self._timer = asyncio.get_running_loop().call_later(self._silence_s, self._check_silence)

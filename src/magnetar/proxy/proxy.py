@@ -132,14 +132,16 @@ class Proxy:
         self._rejected.add(1)
         return False
 
-    def on_session_ended(self, session: ProxySession, tasks: Tasks) -> None:
+    def on_session_ended(self, tasks: Tasks) -> None:
+        if not self._tasks.is_closed:
+            self._tasks.start(tasks.close(), "end session")
+
+    def on_session_gone(self, session: ProxySession) -> None:
         address = self._sessions.pop(session, None)
         if address is not None:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
-        if not self._tasks.is_closed:
-            self._tasks.start(tasks.close(), "end session")
 
     def count_bytes(self, size: int) -> None:
         self._bytes.add(size)

@@ -16,7 +16,7 @@ from magnetar.broker.auth.authenticator import Credentials, Identity
 from magnetar.errors import BadCommand, ConnectionLost, MagnetarError, NotSupported, TooManyRequests
 from magnetar.proxy.broker_link import BrokerLink, Speaker
 from magnetar.proxy.first_frame import FirstFrame
-from magnetar.proxy.pipe import Pipe
+from magnetar.proxy.pipe import GOODBYE_S, Pipe
 from magnetar.proxy.targets import Target, parse_target
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire import commands
@@ -58,6 +58,7 @@ class ProxySession(asyncio.Protocol):
         self._silent_intervals = 0
         self._timer: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
+        self._goodbye: asyncio.TimerHandle | None = None
         self._ended = False
 
     # --- asyncio's calls -----------------------------------------------------------------------
@@ -107,8 +108,7 @@ class ProxySession(asyncio.Protocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None
-        self.end()
+        self._on_gone()
 
     def pause_writing(self) -> None:
         if self._transport is not None:
@@ -121,7 +121,7 @@ class ProxySession(asyncio.Protocol):
     # --- beginning and end -----------------------------------------------------------------------
 
     def end(self) -> None:
-        """Close everything of this client, once."""
+        """Close everything of this client, once. It counts as connected until it has read what it is owed, or did not."""
         if self._ended:
             return
         self._ended = True
@@ -132,9 +132,17 @@ class ProxySession(asyncio.Protocol):
             link.close()
         if self._pipe is not None:
             self._pipe.close()
-        if self._transport is not None:
+        elif self._transport is not None:
             self._transport.close()
-        self.proxy.on_session_ended(self, self._tasks)
+            self._goodbye = self._loop.call_later(GOODBYE_S, self._transport.abort)
+        self.proxy.on_session_ended(self._tasks)
+
+    def _on_gone(self) -> None:
+        self._transport = None
+        self.end()
+        if self._goodbye is not None:
+            self._goodbye.cancel()
+        self.proxy.on_session_gone(self)
 
     def refuse(self, error: MagnetarError) -> None:
         """Tell the client why, and let it go."""
@@ -220,13 +228,9 @@ class ProxySession(asyncio.Protocol):
             broker,
             bytes_max=settings.pipe_bytes_max,
             silence_timeout_ms=settings.silence_timeout_ms,
-            on_closed=self._on_pipe_closed,
+            on_closed=self._on_gone,
             counted=self.proxy.count_bytes,
         )
-
-    def _on_pipe_closed(self) -> None:
-        self._transport = None
-        self.end()
 
     # --- look-ups ------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from magnetar.proxy import pipe
 from magnetar.proxy.pipe import Pipe
 
 
@@ -82,18 +83,65 @@ def test_a_slow_reader_stops_the_other_side_and_gets_everything(loop_run: Callab
     loop_run(scenario())
 
 
-def test_a_silent_broker_is_given_up(loop_run: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("owed", [b"", bytes(20_000_000)])
+def test_a_silent_broker_is_given_up_and_so_is_a_client_that_reads_nothing(
+    owed: bytes, loop_run: Callable[[Any], Any]
+) -> None:
+    """While the client does not read, nobody sees whether the broker is there."""
+
     async def scenario() -> None:
         to_client, client, one = await _pair()
         to_broker, broker, two = await _pair()
         closed = asyncio.Event()
         Pipe(
-            to_client, to_broker, bytes_max=1024, silence_timeout_ms=20, on_closed=closed.set, counted=lambda size: None
+            to_client, to_broker, bytes_max=1024, silence_timeout_ms=50, on_closed=closed.set, counted=lambda size: None
         )
+        (await client.made).pause_reading()
+        (await broker.made).write(owed)
         async with asyncio.timeout(60):
             await closed.wait()
-            await client.ended.wait()
             await broker.ended.wait()
+        (await client.made).resume_reading()
+        async with asyncio.timeout(60):
+            await client.ended.wait()
+        for server in (one, two):
+            server.close()
+            await server.wait_closed()
+
+    loop_run(scenario())
+
+
+def test_who_does_not_read_what_is_owed_at_the_end_is_cut_off(
+    loop_run: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipe, "GOODBYE_S", 0.1)
+
+    async def scenario() -> None:
+        to_client, client, one = await _pair()
+        to_broker, broker, two = await _pair()
+        closed = asyncio.Event()
+        joined = Pipe(
+            to_client,
+            to_broker,
+            bytes_max=1024,
+            silence_timeout_ms=60_000,
+            on_closed=closed.set,
+            counted=lambda size: None,
+        )
+        (await client.made).pause_reading()
+        (await broker.made).write(bytes(20_000_000))
+        async with asyncio.timeout(20):
+            while not to_client.get_write_buffer_size():
+                await asyncio.sleep(0)
+        joined.close()
+        async with asyncio.timeout(20):
+            await broker.ended.wait()
+            # It counts until it is gone.
+            assert not closed.is_set()
+            await closed.wait()
+        (await client.made).resume_reading()
+        async with asyncio.timeout(20):
+            await client.ended.wait()
         for server in (one, two):
             server.close()
             await server.wait_closed()

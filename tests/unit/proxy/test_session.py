@@ -2,6 +2,8 @@
 """One client of a proxy: questions that are passed on, and what of a command goes along."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.proxy import ProxySettings
 from magnetar.config.security import SecuritySettings
+from magnetar.errors import BadCommand
+from magnetar.proxy import session
 from magnetar.proxy.brokers import Brokers
 from magnetar.proxy.proxy import Proxy
 from magnetar.runtime.clock import SystemClock
@@ -16,6 +20,7 @@ from magnetar.runtime.metrics import Metrics
 from magnetar.runtime.tasks import Tasks
 from magnetar.wire import commands, frame
 from magnetar.wire.commands import Sender, Type
+from magnetar.wire.hot import PING
 from magnetar.wire.proto import pulsar_api_pb2 as pb
 from tests.conftest import RunOnLoop
 
@@ -25,6 +30,26 @@ CONNECT = commands.encode(Type.CONNECT, pb.CommandConnect(client_version="c", pr
 CONNECTED = commands.encode(Type.CONNECTED, pb.CommandConnected(server_version="b", protocol_version=21))
 # A SUBSCRIBE without any of its fields, as it may lie beside the message that a type names.
 STRAY = bytes([4 << 3 | 2, 0])
+
+
+Served = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def proxying(broker: Served, crashed: list[str], **limits: int) -> AsyncIterator[tuple[int, Proxy]]:
+    """A proxy's port, and the proxy; all of it takes twenty seconds at most."""
+    server = await asyncio.start_server(broker, "127.0.0.1", 0)
+    settings = ProxySettings(broker_url=f"pulsar://127.0.0.1:{server.sockets[0].getsockname()[1]}", **limits)
+    tasks = Tasks("test", lambda name, error: crashed.append(name))
+    brokers = await Brokers.open(settings, Random(1), None, tasks)
+    proxy = Proxy(settings, BrokerSettings(port=0), SecuritySettings(), brokers, SystemClock(), Metrics(), print)
+    port = int((await proxy.start())["serviceUrl"].rpartition(":")[2])
+    async with server, asyncio.timeout(20):
+        try:
+            yield port, proxy
+        finally:
+            await proxy.stop()
+            await tasks.close()
 
 
 async def _command(reader: asyncio.StreamReader, sender: Sender) -> pb.BaseCommand:
@@ -49,23 +74,41 @@ def test_a_command_with_half_another_beside_it_is_passed_on_without_that(loop_ru
         writer.close()
 
     async def scenario() -> None:
-        server = await asyncio.start_server(broker, "127.0.0.1", 0)
-        settings = ProxySettings(broker_url=f"pulsar://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        tasks = Tasks("test", lambda name, error: crashed.append(name))
-        brokers = await Brokers.open(settings, Random(1), None, tasks)
-        door = BrokerSettings(port=0)
-        proxy = Proxy(settings, door, SecuritySettings(), brokers, SystemClock(), Metrics(), print)
-        port = int((await proxy.start())["serviceUrl"].rpartition(":")[2])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        async with server, asyncio.timeout(20):
-            try:
-                writer.write(CONNECT + frame.join(question.SerializeToString() + STRAY))
-                assert (await _command(reader, Sender.BROKER)).type == Type.CONNECTED
-                assert await _command(reader, Sender.BROKER) == answer
-            finally:
-                writer.close()
-                await proxy.stop()
-        await tasks.close()
+        async with proxying(broker, crashed) as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(CONNECT + frame.join(question.SerializeToString() + STRAY))
+            assert (await _command(reader, Sender.BROKER)).type == Type.CONNECTED
+            assert await _command(reader, Sender.BROKER) == answer
+            writer.close()
         assert crashed == []
+
+    loop_run(scenario())
+
+
+async def _no_broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+def test_who_reads_nothing_counts_until_it_is_cut_off(loop_run: RunOnLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "GOODBYE_S", 0.2)
+
+    async def scenario() -> None:
+        async with proxying(_no_broker, [], pipe_bytes_max=1024) as (port, proxy):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+            writer.write(CONNECT)
+            await _command(reader, Sender.BROKER)
+            # As many answers as neither side's kernel holds.
+            writer.write(PING * 2_000_000)
+            (client,) = connected = proxy._sessions
+            assert client._transport is not None
+            while not client._transport.get_write_buffer_size():
+                await asyncio.sleep(0.01)
+            client.refuse(BadCommand("no more of this"))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert client in connected
+            while connected:
+                await asyncio.sleep(0.01)
+            writer.transport.abort()
 
     loop_run(scenario())
