@@ -22,6 +22,8 @@ from magnetar.config.admin import AdminSettings
 
 WEBSOCKET_PATHS: Final = b"/ws/"
 _STOP_PATIENCE_S: Final = 5.0
+# Whoever reads more slowly than this is not waited for; anything faster gets its answer, however large.
+_READ_BYTES_PER_S_MIN: Final = 100
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +35,8 @@ Upgrade: TypeAlias = Callable[
 
 
 class BoundedProtocol(H11Protocol):
-    """Closes a connection whose request's head does not come in time, and those beyond the limit at once."""
+    """Closes a connection whose request's head does not come in time or whose answer is not read; and those beyond the
+    limit at once."""
 
     def __init__(
         self, config: uvicorn.Config, state: ServerState, settings: AdminSettings, upgrade: Upgrade | None
@@ -42,9 +45,13 @@ class BoundedProtocol(H11Protocol):
         self._settings = settings
         self._upgrade = upgrade
         self._deadline: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Whatever stays unread is noticed, so that nobody is waited for without end. With 0, TLS would say "pause"
+        # after each write and not take it back.
+        transport.set_write_buffer_limits(high=1)
         # Every request of this connection carries what TLS verified of its client.
         self.app_state = {"certificate": transport.get_extra_info("peercert") or None}
         if len(self.connections) > self._settings.connections_max:
@@ -60,8 +67,17 @@ class BoundedProtocol(H11Protocol):
         if not self._is_between_requests():
             self._forget_deadline()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reader(None)
+
+    def resume_writing(self) -> None:
+        self._forget_patience()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_deadline()
+        self._forget_patience()
         super().connection_lost(exc)
 
     def _should_upgrade(self) -> bool:
@@ -71,7 +87,11 @@ class BoundedProtocol(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         assert self._upgrade is not None
+        if event.http_version == b"1.0" or _announces_body(self.headers):
+            self.send_400_response("A WebSocket begins with a request of HTTP/1.1 without a body.")
+            return
         self._forget_deadline()
+        self._forget_patience()
         self.connections.discard(self)
         successor = self._upgrade(
             event.method.decode("ascii"),
@@ -113,10 +133,31 @@ class BoundedProtocol(H11Protocol):
             self._deadline.cancel()
             self._deadline = None
 
+    def _await_reader(self, unread_before: int | None) -> None:
+        """Until everything is read: who took next to nothing for as long as an idle client is kept is cut off."""
+        unread = self.transport.get_write_buffer_size()
+        idle_s = self._settings.idle_timeout_ms / 1000
+        if unread_before is not None and unread > unread_before - idle_s * _READ_BYTES_PER_S_MIN:
+            _log.warning("cutting off the HTTP client %s: it does not read its answer", self.client)
+            self.transport.abort()
+            return
+        self._patience = self.loop.call_later(idle_s, self._await_reader, unread)
+
+    def _forget_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
     def _cut_off(self) -> None:
         self._deadline = None
         if self._is_between_requests() and not self.transport.is_closing():
             self.transport.abort()
+
+
+def _announces_body(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and int(value) > 0) for name, value in headers
+    )
 
 
 class HttpServer:

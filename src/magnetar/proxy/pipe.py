@@ -100,8 +100,8 @@ class Pipe:
             self._on_closed()
 
     def _check_silence(self) -> None:
-        """Brokers ping their clients every half minute: one that says nothing for longer than that is gone, unless it is
-        not heard because its client reads slowly. Of a client that reads nothing, even the broker's end goes unseen."""
+        """Brokers ping their clients every half minute: one that says nothing for longer than that is gone, unless it
+        is not heard because its client reads slowly. While one reads nothing, even the broker's end goes unseen."""
         unread = self._client.transport.get_write_buffer_size()
         if not self._broker.heard and unread >= self._unread:
             self.close()

@@ -121,7 +121,7 @@ class ProxySession(asyncio.Protocol):
     # --- beginning and end -----------------------------------------------------------------------
 
     def end(self) -> None:
-        """Close everything of this client, once. It counts as connected until it has read what it is owed, or did not."""
+        """Close everything of this client, once. It counts until it has read what it is owed, or is cut off."""
         if self._ended:
             return
         self._ended = True

@@ -22,7 +22,7 @@ from magnetar.config.websocket import WebSocketSettings
 from magnetar.errors import ConnectionLost
 from magnetar.websocket.handshake import Handshake
 
-# What a client may take to answer our close.
+# What a client may take to answer our close, and to read what was said before it.
 _GOODBYE_S: Final = 5.0
 # A control frame has room for this much beside its code.
 _REASON_BYTES_MAX: Final = 123
@@ -76,7 +76,7 @@ class WebSocketConnection(asyncio.Protocol):
         """Say no in HTTP, and close; of no effect where either was said."""
         if not self._gone and not self._is_accepted and not self.transport.is_closing():
             self.transport.write(answer.serialize())
-            self.transport.close()
+            self._close_transport()
 
     async def receive(self) -> str | None:
         """The next text; None when there will be no more."""
@@ -113,7 +113,7 @@ class WebSocketConnection(asyncio.Protocol):
             self._frames.send_close(code, short)
             self._write()
             self.transport.resume_reading()
-            self._timers["goodbye"] = self._loop.call_later(_GOODBYE_S, self.transport.abort)
+            self._limit_goodbye()
         self._end()
 
     def abort(self) -> None:
@@ -192,7 +192,16 @@ class WebSocketConnection(asyncio.Protocol):
                     self._active_s = self._loop.time()
             else:
                 self._end()
-                self.transport.close()
+                self._close_transport()
+
+    def _close_transport(self) -> None:
+        """What was said still goes out, to whoever reads it soon."""
+        self.transport.close()
+        self._limit_goodbye()
+
+    def _limit_goodbye(self) -> None:
+        if "goodbye" not in self._timers:
+            self._timers["goodbye"] = self._loop.call_later(_GOODBYE_S, self.transport.abort)
 
     def _end(self) -> None:
         """Nothing more comes; what came before can still be taken."""

@@ -101,13 +101,13 @@ def test_who_reads_nothing_counts_until_it_is_cut_off(loop_run: RunOnLoop, monke
             writer.write(PING * 2_000_000)
             (client,) = connected = proxy._sessions
             assert client._transport is not None
-            while not client._transport.get_write_buffer_size():
+            while not client._transport.get_write_buffer_size():  # noqa: ASYNC110 - told to the session alone
                 await asyncio.sleep(0.01)
             client.refuse(BadCommand("no more of this"))
             for _ in range(10):
                 await asyncio.sleep(0)
             assert client in connected
-            while connected:
+            while connected:  # noqa: ASYNC110 - told to nobody
                 await asyncio.sleep(0.01)
             writer.transport.abort()
 

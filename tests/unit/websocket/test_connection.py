@@ -11,6 +11,7 @@ from websockets.frames import Frame, Opcode
 from magnetar.config.websocket import WebSocketSettings
 from magnetar.errors import ConnectionLost
 from magnetar.runtime.memory_transport import MemoryTransport, connect_in_memory
+from magnetar.websocket import connection as connection_module
 from magnetar.websocket.connection import WebSocketConnection
 from magnetar.websocket.handshake import Handshake, refusal
 from tests.conftest import RunOnLoop
@@ -113,6 +114,48 @@ def test_who_does_not_read_is_not_sent_more_and_is_let_go_at_last(loop_run: RunO
                 sent += 1
         assert 10 <= sent <= 12, "the bound, and what made it full"
         await client.is_gone.wait()
+
+    loop_run(scenario())
+
+
+@pytest.mark.parametrize("client_closes", [False, True])
+def test_who_does_not_read_the_last_of_it_is_cut_off(
+    client_closes: bool, loop_run: RunOnLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_GOODBYE_S", 0.05)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        handshake = Handshake("GET", "/ws/v2/x", HEADERS)
+        made: asyncio.Future[WebSocketConnection] = loop.create_future()
+        gone = asyncio.Event()
+
+        class Watched(WebSocketConnection):
+            def connection_lost(self, error: Exception | None) -> None:
+                super().connection_lost(error)
+                gone.set()
+
+        # Not in memory: there, nobody waits for who does not read.
+        server = await loop.create_server(
+            lambda: Watched(handshake, WebSocketSettings(), made.set_result), "127.0.0.1", 0
+        )
+        client = PlainClient()
+        async with server, asyncio.timeout(20):
+            near, _ = await loop.create_connection(lambda: client, *server.sockets[0].getsockname())
+            near.pause_reading()
+            connection = await made
+            if client_closes:
+                connection.accept()
+                connection.say("x" * 20_000_000)
+                client.protocol.send_close(1000, "enough")
+                client.flush()
+            else:
+                # Of a request before the upgrade, say.
+                connection.transport.write(bytes(20_000_000))
+                connection.refuse(refusal(403, "no"))
+            await gone.wait()
+            near.abort()
+            await client.is_gone.wait()
 
     loop_run(scenario())
 
