@@ -243,3 +243,38 @@ def test_who_has_not_read_before_an_upgrade_is_the_next_protocols_matter(loop_ru
             await successor.ended.wait()
 
     loop_run(scenario())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"GET /ws/x HTTP/1.0\r\nHost: h\r\n",
+        b"GET /ws/x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n",
+        b"GET /ws/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+def test_an_upgrade_with_a_body_or_of_an_older_protocol_is_refused(asked: bytes, loop_run: RunOnLoop) -> None:
+    """What came of the body would be taken for the first frame."""
+    taken: list[asyncio.Protocol] = []
+
+    def upgrade(*_: Any) -> asyncio.Protocol:
+        taken.append(Socket())
+        return taken[-1]
+
+    async def scenario() -> None:
+        async with serving(quick, upgrade) as address:
+            for head in (asked, b"GET /ws/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n"):
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(head + b"Upgrade: websocket\r\nConnection: upgrade\r\n\r\n{}")
+                if head is asked:
+                    assert (await reader.read()).startswith(b"HTTP/1.1 400")
+                    assert taken == []
+                    writer.close()
+            while not taken:  # noqa: ASYNC110 - a socket that says nothing
+                await asyncio.sleep(0.01)
+            writer.close()
+            successor = taken[0]
+            assert isinstance(successor, Socket)
+            await successor.ended.wait()
+
+    loop_run(scenario())
