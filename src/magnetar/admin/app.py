@@ -13,6 +13,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 
 import magnetar
@@ -50,6 +51,7 @@ from magnetar.admin import (
 from magnetar.admin.ages import Ages
 from magnetar.admin.answers import refusal_of, refused
 from magnetar.admin.at_owner import AnsweredElsewhereError, at_owner
+from magnetar.admin.bounds import BodyTooLarge, refused_body
 from magnetar.admin.counting import counted_in
 from magnetar.admin.door import let_in
 from magnetar.admin.known_paths import unserved_feature
@@ -144,6 +146,8 @@ def new_app() -> FastAPI:
     app.add_exception_handler(AnsweredElsewhereError, _on_answered)
     app.add_exception_handler(RequestValidationError, _on_bad_request)
     app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(BodyTooLarge, _on_large_body)
+    app.add_exception_handler(ClientDisconnect, _on_half_a_body)
     app.add_exception_handler(Exception, _on_bug)
     return app
 
@@ -211,6 +215,16 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     if feature is not None and error.status_code in (404, 405):
         return refused(501, f"Not served by this broker: {feature}")
     return refused(error.status_code, str(error.detail))
+
+
+async def _on_large_body(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BodyTooLarge)
+    return refused_body(error)
+
+
+async def _on_half_a_body(request: Request, error: Exception) -> Response:
+    """Nobody reads it; the audit log and the metrics have its status."""
+    return refused(400, "The body broke off")
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
+from fastapi import Response
+
 from magnetar.admin.answers import refused
 from magnetar.admin.audit import start_trail, write_line
 from magnetar.broker.rate_limit import TokenBucket
@@ -30,8 +32,11 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 
 
-class _BodyTooLarge(Exception):
+class BodyTooLarge(Exception):
     """Ends the reading of a body from inside the application."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"The body is larger than {bytes_max} bytes")
 
 
 class Bounds:
@@ -46,6 +51,10 @@ class Bounds:
         if scope["type"] != "http":
             return
         settings = self._settings
+        if scope["method"] == "CONNECT":
+            # A success would be the beginning of a tunnel, and the end of HTTP on the connection.
+            await refused(405, "No tunnels are opened here")(scope, receive, send)
+            return
         if self.running >= settings.requests_max:
             await refused(429, f"{self.running} requests run already; try again later")(scope, receive, send)
             return
@@ -56,7 +65,7 @@ class Bounds:
             await response(scope, receive, send)
             return
         if _declared_bytes(scope) > settings.request_bytes_max:
-            await self._refuse_size(scope, receive, send)
+            await refused_body(BodyTooLarge(settings.request_bytes_max))(scope, receive, send)
             return
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         self.running += 1
@@ -70,7 +79,9 @@ class Bounds:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                # A proxy's answer comes with the broker's.
+                others = [each for each in message.get("headers", ()) if each[0] != b"x-request-id"]
+                message["headers"] = [*others, (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:
@@ -104,20 +115,20 @@ class Bounds:
         try:
             async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
                 await self._app(scope, _limited(receive, self._settings.request_bytes_max), noted)
-        except _BodyTooLarge:
+        except BodyTooLarge as error:
             if not started:
-                await self._refuse_size(scope, receive, send)
+                await refused_body(error)(scope, receive, send)
         except TimeoutError:
             if not started:
                 text = f"Not done after {self._settings.request_timeout_ms} ms; it may or may not have been carried out"
                 await refused(503, text)(scope, receive, send)
 
-    async def _refuse_size(self, scope: Scope, receive: Receive, send: Send) -> None:
-        text = f"The body is larger than {self._settings.request_bytes_max} bytes"
-        response = refused(413, text)
-        # What the client still sends of it is not read.
-        response.headers["connection"] = "close"
-        await response(scope, receive, send)
+
+def refused_body(error: BodyTooLarge) -> Response:
+    response = refused(413, str(error))
+    # What the client still sends of it is not read.
+    response.headers["connection"] = "close"
+    return response
 
 
 def _limited(receive: Receive, bytes_max: int) -> Receive:
@@ -128,7 +139,7 @@ def _limited(receive: Receive, bytes_max: int) -> Receive:
         message = await receive()
         size += len(message.get("body", b""))
         if size > bytes_max:
-            raise _BodyTooLarge
+            raise BodyTooLarge(bytes_max)
         return message
 
     return limited

@@ -84,6 +84,28 @@ def test_a_failing_request_leaves_its_place() -> None:
     assert bounds.running == 0
 
 
+def test_no_tunnel_is_opened() -> None:
+    """Whatever the application would say: after a success, the connection speaks HTTP no more."""
+    assert asyncio.run(call(Bounds(read_all, AdminSettings()), scope() | {"method": "CONNECT"}))[0] == 405
+
+
+def test_an_answer_has_one_number_though_a_proxy_passes_it_on() -> None:
+    async def passes_on(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"x-request-id", b"of-the-broker"), (b"x", b"y")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        raise AssertionError("there is no body")
+
+    asyncio.run(Bounds(passes_on, AdminSettings())(scope((b"x-request-id", b"mine")), receive, send))
+    assert sent[0]["headers"] == [(b"x", b"y"), (b"x-request-id", b"mine")]
+
+
 @pytest.mark.feature("B-37")
 def test_requests_above_the_rate_are_refused_with_a_time() -> None:
     async def scenario() -> None:
