@@ -10,6 +10,8 @@ import logging
 from random import Random
 from typing import Any, Final, NamedTuple
 
+import httpx
+
 from magnetar.config.proxy import ProxySettings
 from magnetar.errors import BadSetting, MagnetarError, ServiceNotReady
 from magnetar.metadata.store import Change, MetadataStore, SessionEvent
@@ -19,6 +21,7 @@ from magnetar.runtime.tasks import Tasks
 BROKERS_PATH: Final = "/loadbalance/brokers"
 BROKERS_MAX: Final = 10_000
 HOSTS_MAX: Final = 10
+_WEB_PORTS: Final = {"http": 80, "https": 443}
 
 _log = logging.getLogger(__name__)
 
@@ -62,10 +65,8 @@ class Brokers:
     def has_registry(self) -> bool:
         return self._store is not None
 
-    def registered(self) -> set[Target]:
-        """Addresses that brokers announced in the metadata store."""
-        if self._store is None:
-            return set()
+    def known(self) -> set[Target]:
+        """Addresses that brokers announced in the metadata store, or that the configuration names."""
         found = [target for broker in self._known for target in (broker.service, broker.service_tls)]
         return {target for target in found if target is not None}
 
@@ -82,6 +83,11 @@ class Brokers:
     def web_urls(self) -> list[str]:
         tls = self._settings.tls_with_broker
         return self._shuffled([(each.web_url_tls if tls else each.web_url) or None for each in self._known])
+
+    def known_web(self) -> set[Target]:
+        """Where `web_urls` lead, whether over TLS or not."""
+        urls = [url for broker in self._known for url in (broker.web_url, broker.web_url_tls)]
+        return {web_target(httpx.URL(url)) for url in urls if url}
 
     def _shuffled(self, found: "list[Any]") -> "list[Any]":
         usable = [each for each in found if each is not None]
@@ -139,7 +145,28 @@ def _named(settings: ProxySettings) -> list[BrokerAddress]:
 
 def _web_urls(text: str) -> list[str]:
     scheme, _, hosts = text.partition("://")
-    return [f"{scheme}://{host.strip().rstrip('/')}" for host in hosts.split(",") if host.strip()]
+    try:
+        return [_web_url(f"{scheme}://{host.strip().rstrip('/')}") for host in hosts.split(",") if host.strip()]
+    except ValueError as error:
+        raise BadSetting(f"A broker's web URL cannot be used: {error}") from error
+
+
+def _web_url(text: str) -> str:
+    """As it is, empty where there is none. ValueError when a request can have no such URL."""
+    if text:
+        try:
+            web_target(httpx.URL(text))
+        except (httpx.InvalidURL, KeyError) as error:
+            raise ValueError(f"{text[:300]!r} is not the URL of a web server") from error
+    return text
+
+
+def web_target(url: httpx.URL) -> Target:
+    """Where a request to this URL is sent. KeyError when it is not HTTP's, InvalidURL when it names no host."""
+    port = _WEB_PORTS[url.scheme] if url.port is None else url.port
+    if not url.host:
+        raise httpx.InvalidURL("it names no host")
+    return Target(url.host, port)
 
 
 def _announced(name: str, value: bytes) -> list[BrokerAddress]:
@@ -151,8 +178,8 @@ def _announced(name: str, value: bytes) -> list[BrokerAddress]:
             BrokerAddress(
                 parse_target(service) if service else None,
                 parse_target(tls) if tls else None,
-                str(found.get("webServiceUrl") or ""),
-                str(found.get("webServiceUrlTls") or ""),
+                _web_url(str(found.get("webServiceUrl") or "")),
+                _web_url(str(found.get("webServiceUrlTls") or "")),
             )
         ]
     except (ValueError, AttributeError, TypeError, RecursionError, MagnetarError) as error:

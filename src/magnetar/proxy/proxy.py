@@ -23,7 +23,7 @@ from magnetar.client.authentication import Authentication as ClientAuthenticatio
 from magnetar.config.broker import BrokerSettings
 from magnetar.config.proxy import ProxySettings
 from magnetar.config.security import SecuritySettings
-from magnetar.errors import CannotStart, ConnectionLost, TooManyRequests
+from magnetar.errors import CannotStart, ConnectionLost, NotAuthorized, TooManyRequests
 from magnetar.proxy.broker_link import BrokerLink, connect_link
 from magnetar.proxy.brokers import Brokers
 from magnetar.proxy.session import ProxySession
@@ -62,7 +62,11 @@ class Proxy:
         self.trusted_sources = trusted_sources(security.haproxy_protocol, security.haproxy_trusted)
         self._door = door
         self._security = security
-        self._rules = TargetRules(settings, has_registry=brokers.has_registry)
+        self._rules = TargetRules(
+            settings,
+            has_registry=brokers.has_registry,
+            has_credentials=self.as_client.has_credentials,
+        )
         self._tasks = Tasks("proxy", on_crash)
         # Each with the address it is counted under; None until that is known.
         self._sessions: dict[ProxySession, str | None] = {}
@@ -158,11 +162,11 @@ class Proxy:
 
     async def link(self, target: Target, *, checked: bool) -> BrokerLink:
         """A connection to a broker; `checked` where a client asked for it. NotAuthorized, ConnectionLost."""
-        is_registered = True
+        is_known = True
         if checked:
-            is_registered = self._rules.check_name(target, self.brokers.registered())
+            is_known = self._rules.check_name(target, self.brokers.known())
         address = await self._resolve(target)
-        if not is_registered:
+        if not is_known:
             self._rules.check_address(target, address)
         return await connect_link(
             target,
@@ -171,6 +175,16 @@ class Proxy:
             timeout_ms=self.settings.connect_timeout_ms,
             handshake_bytes_max=self.settings.handshake_bytes_max,
         )
+
+    async def check_redirect(self, target: Target) -> None:
+        """Whether an HTTP request goes on to where a broker sends it. NotAuthorized, ConnectionLost."""
+        if target in self.brokers.known_web():
+            return
+        if self.brokers.has_registry:
+            raise NotAuthorized(f"{target} is not the web server of one of this cluster's brokers")
+        if self.as_client.has_credentials:
+            self._rules.check_host(target)
+            self._rules.check_address(target, await self._resolve(target))
 
     # --- leaves ----------------------------------------------------------------------------------
 

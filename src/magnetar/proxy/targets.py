@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which brokers a client may be connected to: the rules that keep a proxy from being a way into the whole network.
+"""Which brokers a client may be connected to: the rules that keep a proxy from being a way into the whole network, and
+its own credentials from whoever a client names.
 
-A broker that the metadata store lists is always allowed, at the very address that it announced. Anything else needs a
-host, an address and a port that the rules allow. Never resolves a name.
+A broker that the metadata store lists or the configuration names is always allowed, at that very address. Anything else
+needs a host, an address and a port that the rules allow. Never resolves a name.
 Decides.
 """
 
@@ -40,27 +41,39 @@ def parse_target(text: str) -> Target:
 
 
 class TargetRules:
-    """`has_registry` says that the metadata store lists the brokers; then nothing else is allowed by default."""
+    """`has_registry` says that the metadata store lists the brokers; then nothing else is allowed by default. Nor is it
+    where every target is given credentials of the proxy's own."""
 
-    def __init__(self, settings: ProxySettings, *, has_registry: bool) -> None:
+    def __init__(self, settings: ProxySettings, *, has_registry: bool, has_credentials: bool) -> None:
         self._hosts = None if ANY in settings.allowed_hosts else [_pattern(name) for name in settings.allowed_hosts]
         self._networks = (
             None if ANY in settings.allowed_addresses else [_network(text) for text in settings.allowed_addresses]
         )
         self._ports = None if ANY in settings.allowed_ports else [_port(text) for text in settings.allowed_ports]
-        self._only_registered = has_registry and not settings.allowed_hosts and not settings.allowed_addresses
+        is_written = bool(settings.allowed_hosts or settings.allowed_addresses)
+        self._only_registered = has_registry and not is_written
+        self._only_named = has_credentials and not is_written
 
-    def check_name(self, target: Target, registered: Iterable[Target]) -> bool:
-        """Whether the target is registered, and needs no further check. NotAuthorized when it is not allowed."""
-        if target in registered:
+    def check_name(self, target: Target, known: Iterable[Target]) -> bool:
+        """Whether the target is a known broker, and needs no further check. NotAuthorized when it is not allowed."""
+        if target in known:
             return True
-        if self._only_registered:
-            raise NotAuthorized(f"{target} is not one of this cluster's brokers")
+        self.check_host(target)
         if self._ports is not None and target.port not in self._ports:
             raise NotAuthorized(f"Port {target.port} is not one that this proxy connects to")
+        return False
+
+    def check_host(self, target: Target) -> None:
+        """Whatever its port, for an unknown broker. NotAuthorized when it is not allowed."""
+        if self._only_registered:
+            raise NotAuthorized(f"{target} is not one of this cluster's brokers")
+        if self._only_named:
+            raise NotAuthorized(
+                f"{target} is not a broker that this proxy was told of, and gets no credentials of the proxy's: "
+                "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses may allow it"
+            )
         if self._hosts and not any(pattern.fullmatch(target.host) for pattern in self._hosts):
             raise NotAuthorized(f"{target.host} is not a host that this proxy connects to")
-        return False
 
     def check_address(self, target: Target, address: str) -> None:
         """What the host's name turned out to be. NotAuthorized when it is not allowed."""

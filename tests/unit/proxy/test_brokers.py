@@ -42,12 +42,18 @@ def test_brokers_are_followed_as_they_come_and_go(loop_run: Callable[[Any], Any]
         await other.put(f"{BROKERS_PATH}/a:8080", _record("a", 1), ephemeral=True)
         await other.put(f"{BROKERS_PATH}/b:8080", _record("b", 2), ephemeral=True)
         await other.put(f"{BROKERS_PATH}/c:8080", b"garbage", ephemeral=True)
-        await told.until(lambda _: len(brokers.registered()) == 2)
-        assert brokers.registered() == {Target("a", 1), Target("b", 2)}
+        for number, url in enumerate(
+            ("http://[::1", "http://", "ftp://d:1", "d:8080", "http://d:99999", "http://d:0x1")
+        ):
+            record = json.dumps({"pulsarServiceUrl": "pulsar://d:4", "webServiceUrl": url}).encode()
+            await other.put(f"{BROKERS_PATH}/d:{number}", record, ephemeral=True)
+        await told.until(lambda _: len(brokers.known()) == 2)
+        assert brokers.known() == {Target("a", 1), Target("b", 2)}
         assert sorted(brokers.web_urls()) == ["http://a:8080", "http://b:8080"]
-        assert {brokers.services()[0] for _ in range(50)} == brokers.registered()
+        assert brokers.known_web() == {Target("a", 8080), Target("b", 8080)}
+        assert {brokers.services()[0] for _ in range(50)} == brokers.known()
         await other.delete(f"{BROKERS_PATH}/a:8080")
-        await told.until(lambda _: len(brokers.registered()) == 1)
+        await told.until(lambda _: len(brokers.known()) == 1)
         assert brokers.services() == [Target("b", 2)]
         await tasks.close()
         await store.close()
@@ -63,9 +69,13 @@ def test_brokers_may_be_named_by_urls(loop_run: Callable[[Any], Any]) -> None:
         brokers = await Brokers.open(settings, Random(1), None, tasks)
         assert sorted(brokers.services()) == [Target("a", 6650), Target("b", 6650)]
         assert sorted(brokers.web_urls()) == ["http://a:8080", "http://b:8080"]
-        assert brokers.registered() == set()
+        assert brokers.known() == set(brokers.services())
         with pytest.raises(BadSetting, match="cannot be used"):
             await Brokers.open(ProxySettings(broker_url="pulsar://a"), Random(1), None, tasks)
+        with pytest.raises(BadSetting, match="is not the URL of a web server"):
+            await Brokers.open(ProxySettings(broker_web_url="http://a,[::1"), Random(1), None, tasks)
+        https = ProxySettings(broker_web_url="http://A", broker_web_url_tls="https://[::1]")
+        assert (await Brokers.open(https, Random(1), None, tasks)).known_web() == {Target("a", 80), Target("::1", 443)}
         await tasks.close()
 
     loop_run(scenario())
