@@ -8,6 +8,7 @@ Carries.
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +17,7 @@ import httpx
 from magnetar.broker.auth.authenticator import Credentials
 from magnetar.broker.auth.http_credentials import credentials_of
 from magnetar.errors import MagnetarError
+from magnetar.proxy.brokers import web_target
 from magnetar.proxy.proxy import Proxy
 from magnetar.runtime.http_client import http_client
 from magnetar.runtime.metrics import Metrics
@@ -30,6 +32,11 @@ PASSED_PATHS: Final = ("/admin/", "/lookup/", "/topics/")
 _ELSEWHERE: Final = (
     "This proxy passes /admin, /lookup and /topics on; it serves WebSockets (/ws) with webSocketServiceEnabled=true"
 )
+# As they are written: a method in small letters is another one, and its answer is framed in another way.
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
+_ALLOWED: Final = ", ".join(_METHODS).encode()
+# What one server may read as it stands and the next one as an encoded character, and the end of a text in C.
+_ODD_ENCODING: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})|%00")
 _REDIRECTS: Final = (301, 302, 307, 308)
 # Of one connection, not of the message: RFC 9110, 7.6.1. And what only the proxy may say.
 _NOT_PASSED: Final = frozenset(
@@ -38,6 +45,10 @@ _NOT_PASSED: Final = frozenset(
 )
 
 _log = logging.getLogger(__name__)
+
+
+class _Astray(Exception):
+    """A redirect leads to where this proxy does not go."""
 
 
 class ReverseProxy:
@@ -71,9 +82,11 @@ class ReverseProxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("ascii", "replace")
         try:
-            if scope["method"] == "CONNECT":
-                # Whatever is a success here is the beginning of a tunnel.
-                await _refuse(send, 405, "This proxy opens no tunnels")
+            if scope["method"] not in _METHODS:
+                await _refuse(send, 405, f"This proxy passes {', '.join(_METHODS)} on", (b"allow", _ALLOWED))
+            elif [name for name, _ in scope["headers"]].count(b"authorization") > 1:
+                # The proxy could believe one of them, and the broker the other.
+                await _refuse(send, 400, "There is more than one Authorization header")
             elif path == "/metrics":
                 await self._tell_metrics(scope, send)
             elif path == "/status.html":
@@ -95,7 +108,9 @@ class ReverseProxy:
         bases = self._proxy.brokers.web_urls()
         urls = _urls(bases, scope["raw_path"], scope["query_string"])
         if urls is None:
-            await _refuse(send, 400, "The path or the query is not one of a URL, or has a step to . or ..")
+            await _refuse(
+                send, 400, "The path or the query is not one of a URL, has odd percent-encoding, or a step to . or .."
+            )
             return
         body = await _body(receive)
         if body is None:
@@ -108,6 +123,10 @@ class ReverseProxy:
                 # It never reached a broker, so another may be asked.
                 failure = f"{base} cannot be reached: {error}"
                 continue
+            except _Astray as error:
+                _log.warning("%s %s: %s", scope["method"], scope["raw_path"][:200], error)
+                await _refuse(send, 502, str(error))
+                return
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
                 await _refuse(send, 502, f"The broker did not answer: {type(error).__name__}")
                 return
@@ -128,24 +147,25 @@ class ReverseProxy:
         """The answer of the broker that serves the request, wherever the first one sends us."""
         client = self._connected()
         for _ in range(self._proxy.settings.redirects_max):
-            request = client.build_request(method, url, headers=headers, content=body)
+            # Not by the client, which adds headers that nobody sent.
+            request = httpx.Request(method, url, headers=headers, content=body)
             answer = await client.send(request, stream=True)
             location = answer.headers.get("location", "")
             if answer.status_code not in _REDIRECTS or not location:
                 return answer
             await answer.aclose()
             url = url.join(location)
-            self._check_redirect(url)
+            await self._check_redirect(url)
         raise httpx.TooManyRedirects("brokers redirect in circles")
 
-    def _check_redirect(self, url: httpx.URL) -> None:
+    async def _check_redirect(self, url: httpx.URL) -> None:
         """Credentials go to brokers only."""
         if url.scheme not in ("http", "https"):
             raise httpx.UnsupportedProtocol(url.scheme)
-        if self._proxy.brokers.has_registry:
-            known = {(each.host, each.port) for each in map(httpx.URL, self._proxy.brokers.web_urls())}
-            if (url.host, url.port) not in known:
-                raise httpx.UnsupportedProtocol("a redirect to something that is not a broker")
+        try:
+            await self._proxy.check_redirect(web_target(url))
+        except MagnetarError as error:
+            raise _Astray(f"A broker's redirect is not followed: {error}") from error
 
     async def _headers(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         given: list[tuple[bytes, bytes]] = [(name.lower(), value) for name, value in scope["headers"]]
@@ -177,6 +197,8 @@ def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[by
 
 def _urls(bases: Iterable[str], path: bytes, query: bytes) -> list[httpx.URL] | None:
     """The request at each broker; None where it cannot be one, or would come out of the paths that are passed on."""
+    if _ODD_ENCODING.search(path):
+        return None
     readable = path.lower().replace(b"%2e", b".").replace(b"%3b", b";")
     steps = readable.replace(b"%2f", b"/").replace(b"%5c", b"/").replace(b"\\", b"/").split(b"/")
     # A broker of Apache's takes a step's parameters away before it looks at the step.
@@ -212,11 +234,11 @@ async def _stream(send: Send, answer: httpx.Response) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _refuse(send: Send, status: int, reason: str) -> None:
-    await _answer(send, status, json.dumps({"reason": reason}).encode(), b"application/json")
+async def _refuse(send: Send, status: int, reason: str, *headers: tuple[bytes, bytes]) -> None:
+    await _answer(send, status, json.dumps({"reason": reason}).encode(), b"application/json", *headers)
 
 
-async def _answer(send: Send, status: int, body: bytes, kind: bytes) -> None:
-    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+async def _answer(send: Send, status: int, body: bytes, kind: bytes, *more: tuple[bytes, bytes]) -> None:
+    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -10,8 +10,10 @@ from typing import Any, cast
 import pytest
 
 from magnetar.config.proxy import ProxySettings
+from magnetar.errors import NotAuthorized
 from magnetar.proxy.proxy import Proxy
 from magnetar.proxy.reverse import ReverseProxy
+from magnetar.proxy.targets import Target
 from magnetar.runtime.metrics import Metrics
 from tests.conftest import RunOnLoop
 
@@ -25,10 +27,12 @@ class Broker:
 
     def __init__(self, answer: bytes) -> None:
         self.asked: list[bytes] = []
+        self.heads: list[bytes] = []
         self._answer = answer
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
+        self.heads.append(head)
         length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), b":0")
         self.asked.append(head.split(b"\r\n")[0] + b" " + await reader.readexactly(int(length.partition(b":")[2])))
         writer.write(self._answer)
@@ -37,7 +41,13 @@ class Broker:
 
 
 @asynccontextmanager
-async def passing(answer: bytes = ANSWER) -> AsyncIterator[tuple[ReverseProxy, Broker]]:
+async def passing(answer: bytes = ANSWER, strangers: Iterable[int] = ()) -> AsyncIterator[tuple[ReverseProxy, Broker]]:
+    """A proxy and the broker behind it; redirects to ports of strangers are not followed."""
+
+    async def check_redirect(target: Target) -> None:
+        if target.port in strangers:
+            raise NotAuthorized(f"{target} is a stranger")
+
     broker = Broker(answer)
     server = await asyncio.start_server(broker, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -48,17 +58,20 @@ async def passing(answer: bytes = ANSWER) -> AsyncIterator[tuple[ReverseProxy, B
         authentication=None,
         client_authentication=None,
         metrics_authenticated=False,
+        check_redirect=check_redirect,
     )
     reverse = ReverseProxy(cast("Proxy", known), Metrics())
-    async with server:
+    async with server, asyncio.timeout(20):
         yield reverse, broker
         await reverse.close()
 
 
-async def ask(reverse: ReverseProxy, target: bytes, *, method: str = "GET", came: Iterable[Any] = ()) -> list[Any]:
+async def ask(
+    reverse: ReverseProxy, target: bytes, *headers: tuple[bytes, bytes], method: str = "GET", came: Iterable[Any] = ()
+) -> list[Any]:
     """What the proxy sends: nothing, or the beginning of an answer and the rest."""
     path, _, query = target.partition(b"?")
-    scope = {"type": "http", "method": method, "raw_path": path, "query_string": query, "headers": []}
+    scope = {"type": "http", "method": method, "raw_path": path, "query_string": query, "headers": headers}
     messages = iter([*came, {"type": "http.request"}, {"type": "http.disconnect"}])
     sent: list[Any] = []
 
@@ -83,6 +96,12 @@ async def ask(reverse: ReverseProxy, target: bytes, *, method: str = "GET", came
         b"/admin/v2/x%2F..%2f..%2fmetrics",
         b"/lookup/./../metrics",
         b"/topics/..\\metrics",
+        b"/admin/..%5Cmetrics",
+        b"/admin/./x",
+        b"/admin/%u002e%u002e/metrics",
+        b"/admin/%2%65%2%65/metrics",
+        b"/admin/..%00/metrics",
+        b"/admin/x%",
     ],
 )
 def test_a_path_does_not_climb_out_of_what_is_passed_on(path: bytes, loop_run: RunOnLoop) -> None:
@@ -121,14 +140,63 @@ def test_names_with_dots_and_encoded_slashes_go_through_as_they_are(loop_run: Ru
     loop_run(scenario())
 
 
-def test_a_tunnel_is_not_opened_where_everybody_is_answered(loop_run: RunOnLoop) -> None:
-    """A success that answers CONNECT is the end of HTTP on that connection, and the server cannot go on."""
+@pytest.mark.parametrize("method", ["CONNECT", "TRACE", "BREW", "get", "head", "Delete"])
+def test_methods_that_brokers_do_not_know_as_they_are_written_are_refused(method: str, loop_run: RunOnLoop) -> None:
+    """A success that answers CONNECT is the end of HTTP on that connection; TRACE would say what the proxy says."""
 
     async def scenario() -> None:
         async with passing() as (reverse, broker):
             for path in (b"/metrics", b"/status.html", b"/admin/v2/tenants", b"*"):
-                assert (await ask(reverse, path, method="CONNECT"))[0]["status"] == 405
+                start = (await ask(reverse, path, method=method))[0]
+                assert start["status"] == 405
+                assert (b"allow", b"GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH") in start["headers"]
             assert broker.asked == []
+
+    loop_run(scenario())
+
+
+def test_a_broker_hears_nothing_that_the_client_did_not_say(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        async with passing() as (reverse, broker):
+            await ask(reverse, b"/admin/v2/tenants")
+            await ask(reverse, b"/admin/v2/tenants", (b"accept-encoding", b"gzip"))
+            plain, packed = (sorted(head.lower().split(b"\r\n")[1:-2]) for head in broker.heads)
+            assert [line.partition(b":")[0] for line in plain] == [b"host"]
+            assert [line for line in packed if line not in plain] == [b"accept-encoding: gzip"]
+
+    loop_run(scenario())
+
+
+def test_who_says_twice_who_he_is_is_refused(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        said = (b"authorization", b"Bearer x")
+        async with passing() as (reverse, broker):
+            for path in (b"/metrics", b"/admin/v2/tenants"):
+                assert (await ask(reverse, path, said, said))[0]["status"] == 400
+            assert (await ask(reverse, b"/admin/v2/tenants", said))[0]["status"] == 200
+            assert len(broker.asked) == 1
+
+    loop_run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        (b"http://[::1", b"InvalidURL"),
+        (b"http://", b"InvalidURL"),
+        (b"ftp://127.0.0.1/", b"UnsupportedProtocol"),
+        (b"http://127.0.0.1:7/x", b"127.0.0.1:7 is a stranger"),
+        (b"//127.0.0.1:7/x", b"127.0.0.1:7 is a stranger"),
+    ],
+)
+def test_a_redirect_that_leads_astray_is_not_followed(location: bytes, reason: bytes, loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        answer = b"HTTP/1.1 307 Go\r\nlocation: " + location + b"\r\ncontent-length: 0\r\n\r\n"
+        async with passing(answer, strangers=[7]) as (reverse, broker):
+            start, said = await ask(reverse, b"/admin/v2/tenants")
+            assert start["status"] == 502
+            assert reason in said["body"]
+            assert len(broker.asked) == 1
 
     loop_run(scenario())
 
