@@ -341,6 +341,8 @@ _BODIES: Final = (
     (b"Transfer-Encoding: chunked", b"5\r\n[1,2]\r\n0\r\n\r\n"),
     (b"Transfer-Encoding: chunked", b"ffffffff\r\n{"),
     (b"Transfer-Encoding: chunked", b"zz\r\n"),
+    # Larger than a server reads.
+    (b"Transfer-Encoding: chunked", b"200000\r\n" + b"[" * 0x200000),
 )
 _SAID: Final = (
     b"X-Original-Principal: other",
