@@ -204,6 +204,27 @@ def test_a_head_that_is_no_handshake_is_answered_in_http(name: str, value: str |
     assert Handshake("POST", "/ws/v2/x", HEADERS).answer.status_code == 405
 
 
+def test_who_was_refused_is_not_refused_again_while_it_reads(loop_run: RunOnLoop) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        made: asyncio.Future[WebSocketConnection] = loop.create_future()
+        handshake = Handshake("GET", "/ws/v2/x", HEADERS)
+        server = await loop.create_server(
+            lambda: WebSocketConnection(handshake, WebSocketSettings(), made.set_result), "127.0.0.1", 0
+        )
+        async with server, asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            connection = await made
+            connection.transport.write(bytes(20_000_000))
+            connection.refuse(refusal(403, "no"))
+            connection.refuse(refusal(500, "The session ended before it was open"))
+            said = await reader.read()
+            assert said.count(b"HTTP/1.1 ") == said.count(b"HTTP/1.1 403") == 1
+            writer.close()
+
+    loop_run(scenario())
+
+
 def test_a_refusal_closes_and_nothing_follows_a_yes(loop_run: RunOnLoop) -> None:
     async def scenario() -> None:
         connection, client, _ = joined()
