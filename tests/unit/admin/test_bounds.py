@@ -86,7 +86,7 @@ def test_a_failing_request_leaves_its_place() -> None:
 
 def test_no_tunnel_is_opened() -> None:
     """Whatever the application would say: after a success, the connection speaks HTTP no more."""
-    assert asyncio.run(call(Bounds(read_all, AdminSettings()), scope() | {"method": "CONNECT"}))[0] == 405
+    assert asyncio.run(call(Bounds(read_all, AdminSettings()), {**scope(), "method": "CONNECT"}))[0] == 405
 
 
 def test_an_answer_has_one_number_though_a_proxy_passes_it_on() -> None:

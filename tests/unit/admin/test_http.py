@@ -25,7 +25,7 @@ Exchange = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None
 
 @asynccontextmanager
 async def serving(
-    app: Any, upgrade: Upgrade | None = None, context: ssl.SSLContext | None = None, **limits: int
+    app: Any, upgrade: Upgrade | None = None, context: ssl.SSLContext | None = None, **limits: Any
 ) -> AsyncIterator[tuple[str, int]]:
     """Where an application is served; all of it takes twenty seconds at most."""
     listener = socket.create_server(("127.0.0.1", 0))

@@ -105,10 +105,15 @@ def test_credentials_of_the_proxys_own_are_for_brokers_that_it_was_told_of(has_r
 
 
 @pytest.mark.parametrize(
-    "settings", [{"allowed_hosts": ("*",)}, {"allowed_hosts": ("str*",)}, {"allowed_addresses": ("10.0.0.0/8",)}]
+    "settings",
+    [
+        ProxySettings(allowed_hosts=("*",)),
+        ProxySettings(allowed_hosts=("str*",)),
+        ProxySettings(allowed_addresses=("10.0.0.0/8",)),
+    ],
 )
-def test_a_rule_that_is_written_says_who_gets_credentials(settings: dict[str, tuple[str, ...]]) -> None:
-    rules = TargetRules(ProxySettings(**settings), has_registry=False, has_credentials=True)
+def test_a_rule_that_is_written_says_who_gets_credentials(settings: ProxySettings) -> None:
+    rules = TargetRules(settings, has_registry=False, has_credentials=True)
     assert not rules.check_name(Target("stranger", 6650), ())
     with pytest.raises(NotAuthorized, match="Port 22"):
         rules.check_name(Target("stranger", 22), ())
