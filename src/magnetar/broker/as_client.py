@@ -52,6 +52,11 @@ class AsClient:
         return self.authentication is not None or (self.uses_tls and bool(self._settings.client_certificate_file))
 
     @property
+    def sends_secret(self) -> bool:
+        """Whether those whom this process calls are sent what they could use; a certificate gives nothing away."""
+        return self.authentication is not None and self.authentication.tls_files() is None
+
+    @property
     def tls(self) -> ssl.SSLContext | None:
         """For the next connection; None where plain text is spoken."""
         if self._tls is not None:

@@ -21,8 +21,8 @@ class ProxySettings:
     forward_credentials: bool = False
     tls_with_broker: bool = False
 
-    # Targets that clients may ask for; empty hosts and addresses: any where brokers are named by URLs and the proxy has
-    # no credentials of its own, else those that the metadata store lists or the URLs name. `*` stands for any.
+    # Targets that clients may ask for; empty hosts and addresses: those that the metadata store lists or the URLs name,
+    # or any where URLs name them and the proxy sends no token or password of its own. `*` stands for any.
     allowed_hosts: tuple[str, ...] = ()
     allowed_addresses: tuple[str, ...] = ()
     allowed_ports: tuple[str, ...] = ("6650", "6651")

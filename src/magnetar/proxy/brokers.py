@@ -156,16 +156,17 @@ def _web_url(text: str) -> str:
     if text:
         try:
             web_target(httpx.URL(text))
-        except (httpx.InvalidURL, KeyError) as error:
+        except httpx.InvalidURL as error:
             raise ValueError(f"{text[:300]!r} is not the URL of a web server") from error
     return text
 
 
 def web_target(url: httpx.URL) -> Target:
-    """Where a request to this URL is sent. KeyError when it is not HTTP's, InvalidURL when it names no host."""
-    port = _WEB_PORTS[url.scheme] if url.port is None else url.port
-    if not url.host:
-        raise httpx.InvalidURL("it names no host")
+    """Where a request to this URL is sent. InvalidURL when there is no such place."""
+    usual = _WEB_PORTS.get(url.scheme)
+    port = usual if url.port is None else url.port
+    if usual is None or not url.host or not port or port >= 65_536:
+        raise httpx.InvalidURL(f"{str(url)[:300]!r} is not the URL of a web server")
     return Target(url.host, port)
 
 

@@ -65,7 +65,7 @@ class Proxy:
         self._rules = TargetRules(
             settings,
             has_registry=brokers.has_registry,
-            has_credentials=self.as_client.has_credentials,
+            sends_secret=self.as_client.sends_secret,
         )
         self._tasks = Tasks("proxy", on_crash)
         # Each with the address it is counted under; None until that is known.
@@ -182,7 +182,7 @@ class Proxy:
             return
         if self.brokers.has_registry:
             raise NotAuthorized(f"{target} is not the web server of one of this cluster's brokers")
-        if self.as_client.has_credentials:
+        if self.as_client.sends_secret:
             self._rules.check_host(target)
             self._rules.check_address(target, await self._resolve(target))
 

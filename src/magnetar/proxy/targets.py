@@ -42,9 +42,9 @@ def parse_target(text: str) -> Target:
 
 class TargetRules:
     """`has_registry` says that the metadata store lists the brokers; then nothing else is allowed by default. Nor is it
-    where every target is given credentials of the proxy's own."""
+    where the proxy sends every target a token or a password of its own."""
 
-    def __init__(self, settings: ProxySettings, *, has_registry: bool, has_credentials: bool) -> None:
+    def __init__(self, settings: ProxySettings, *, has_registry: bool, sends_secret: bool) -> None:
         self._hosts = None if ANY in settings.allowed_hosts else [_pattern(name) for name in settings.allowed_hosts]
         self._networks = (
             None if ANY in settings.allowed_addresses else [_network(text) for text in settings.allowed_addresses]
@@ -52,7 +52,7 @@ class TargetRules:
         self._ports = None if ANY in settings.allowed_ports else [_port(text) for text in settings.allowed_ports]
         is_written = bool(settings.allowed_hosts or settings.allowed_addresses)
         self._only_registered = has_registry and not is_written
-        self._only_named = has_credentials and not is_written
+        self._only_named = sends_secret and not is_written
 
     def check_name(self, target: Target, known: Iterable[Target]) -> bool:
         """Whether the target is a known broker, and needs no further check. NotAuthorized when it is not allowed."""
@@ -69,7 +69,7 @@ class TargetRules:
             raise NotAuthorized(f"{target} is not one of this cluster's brokers")
         if self._only_named:
             raise NotAuthorized(
-                f"{target} is not a broker that this proxy was told of, and gets no credentials of the proxy's: "
+                f"{target} is not a broker that this proxy was told of, and is not sent the proxy's credentials: "
                 "brokerProxyAllowedHostNames or brokerProxyAllowedIPAddresses may allow it"
             )
         if self._hosts and not any(pattern.fullmatch(target.host) for pattern in self._hosts):

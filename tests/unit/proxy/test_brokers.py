@@ -42,15 +42,9 @@ def test_brokers_are_followed_as_they_come_and_go(loop_run: Callable[[Any], Any]
         await other.put(f"{BROKERS_PATH}/a:8080", _record("a", 1), ephemeral=True)
         await other.put(f"{BROKERS_PATH}/b:8080", _record("b", 2), ephemeral=True)
         await other.put(f"{BROKERS_PATH}/c:8080", b"garbage", ephemeral=True)
-        for number, url in enumerate(
-            ("http://[::1", "http://", "ftp://d:1", "d:8080", "http://d:99999", "http://d:0x1")
-        ):
-            record = json.dumps({"pulsarServiceUrl": "pulsar://d:4", "webServiceUrl": url}).encode()
-            await other.put(f"{BROKERS_PATH}/d:{number}", record, ephemeral=True)
         await told.until(lambda _: len(brokers.known()) == 2)
         assert brokers.known() == {Target("a", 1), Target("b", 2)}
         assert sorted(brokers.web_urls()) == ["http://a:8080", "http://b:8080"]
-        assert brokers.known_web() == {Target("a", 8080), Target("b", 8080)}
         assert {brokers.services()[0] for _ in range(50)} == brokers.known()
         await other.delete(f"{BROKERS_PATH}/a:8080")
         await told.until(lambda _: len(brokers.known()) == 1)
@@ -58,6 +52,30 @@ def test_brokers_are_followed_as_they_come_and_go(loop_run: Callable[[Any], Any]
         await tasks.close()
         await store.close()
         await other.close()
+
+    loop_run(scenario())
+
+
+def test_a_broker_with_an_odd_web_url_is_left_out(
+    loop_run: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of them made every request through the proxy fail."""
+    odd = ("http://[::1", "http://", "ftp://c:1", "c:8080", "http://c:99999", "http://c:0", "http://c\x7f")
+
+    async def scenario() -> None:
+        store = MemoryTree().open_session()
+        tasks = Tasks("test", _crash)
+        await store.put(f"{BROKERS_PATH}/a:8080", _record("a", 1))
+        for number, url in enumerate(odd):
+            record = json.dumps({"pulsarServiceUrl": "pulsar://c:3", "webServiceUrl": url}).encode()
+            await store.put(f"{BROKERS_PATH}/c:{number}", record)
+        brokers = await Brokers.open(ProxySettings(), Random(1), store, tasks)
+        assert brokers.known() == {Target("a", 1)}
+        assert brokers.known_web() == {Target("a", 8080)}
+        assert brokers.web_urls() == ["http://a:8080"]
+        assert len([record for record in caplog.records if "is left out" in record.message]) == len(odd)
+        await tasks.close()
+        await store.close()
 
     loop_run(scenario())
 

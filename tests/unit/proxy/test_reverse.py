@@ -184,6 +184,7 @@ def test_who_says_twice_who_he_is_is_refused(loop_run: RunOnLoop) -> None:
     [
         (b"http://[::1", b"RemoteProtocolError"),
         (b"https:///x", b"InvalidURL"),
+        (b"http://127.0.0.1:99999/x", b"InvalidURL"),
         (b"ftp://127.0.0.1/", b"UnsupportedProtocol"),
         (b"http://127.0.0.1:7/x", b"127.0.0.1:7 is a stranger"),
         (b"//127.0.0.1:7/x", b"127.0.0.1:7 is a stranger"),

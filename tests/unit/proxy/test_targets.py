@@ -47,20 +47,20 @@ def test_anything_else_is_refused(text: str) -> None:
 
 def test_only_pulsars_own_ports_are_allowed_unless_told() -> None:
     """F151: not the ports of other services."""
-    rules = TargetRules(ProxySettings(), has_registry=False, has_credentials=False)
+    rules = TargetRules(ProxySettings(), has_registry=False, sends_secret=False)
     assert not rules.check_name(Target("any", 6650), ())
     assert not rules.check_name(Target("any", 6651), ())
     for port in (22, 2181, 8080, 9999):
         with pytest.raises(NotAuthorized, match=f"Port {port}"):
             rules.check_name(Target("any", port), ())
-    TargetRules(ProxySettings(allowed_ports=("*",)), has_registry=False, has_credentials=False).check_name(
+    TargetRules(ProxySettings(allowed_ports=("*",)), has_registry=False, sends_secret=False).check_name(
         Target("any", 9999), ()
     )
 
 
 def test_hosts_are_allowed_by_name_with_stars() -> None:
     rules = TargetRules(
-        ProxySettings(allowed_hosts=("*.brokers.example", "one")), has_registry=True, has_credentials=False
+        ProxySettings(allowed_hosts=("*.brokers.example", "one")), has_registry=True, sends_secret=False
     )
     for host in ("a.brokers.example", "a.b.brokers.example", "one"):
         assert not rules.check_name(Target(host, 6650), ())
@@ -71,9 +71,7 @@ def test_hosts_are_allowed_by_name_with_stars() -> None:
 
 def test_addresses_are_checked_after_the_name_is_resolved() -> None:
     """F151: an allowed name that leads elsewhere leads nowhere."""
-    rules = TargetRules(
-        ProxySettings(allowed_addresses=("10.1.0.0/16", "::1")), has_registry=True, has_credentials=False
-    )
+    rules = TargetRules(ProxySettings(allowed_addresses=("10.1.0.0/16", "::1")), has_registry=True, sends_secret=False)
     target = Target("broker", 6650)
     assert not rules.check_name(target, ())
     for address in ("10.1.2.3", "::1", "::ffff:10.1.2.3"):
@@ -85,7 +83,7 @@ def test_addresses_are_checked_after_the_name_is_resolved() -> None:
 
 def test_with_a_list_of_brokers_nothing_else_is_allowed() -> None:
     """F151: neither another port of a broker's host nor another host."""
-    rules = TargetRules(ProxySettings(), has_registry=True, has_credentials=False)
+    rules = TargetRules(ProxySettings(), has_registry=True, sends_secret=False)
     registered = {Target("broker-1", 43210)}
     assert rules.check_name(Target("broker-1", 43210), registered)
     for other in (Target("broker-1", 6650), Target("metadata", 6650)):
@@ -97,7 +95,7 @@ def test_with_a_list_of_brokers_nothing_else_is_allowed() -> None:
 def test_credentials_of_the_proxys_own_are_for_brokers_that_it_was_told_of(has_registry: bool) -> None:
     """F151: whoever may log in at the proxy could have them sent to himself."""
     named, other = Target("broker-1", 43210), Target("stranger", 6650)
-    rules = TargetRules(ProxySettings(), has_registry=has_registry, has_credentials=True)
+    rules = TargetRules(ProxySettings(), has_registry=has_registry, sends_secret=True)
     assert rules.check_name(named, {named})
     with pytest.raises(NotAuthorized) as refused:
         rules.check_name(other, {named})
@@ -113,7 +111,7 @@ def test_credentials_of_the_proxys_own_are_for_brokers_that_it_was_told_of(has_r
     ],
 )
 def test_a_rule_that_is_written_says_who_gets_credentials(settings: ProxySettings) -> None:
-    rules = TargetRules(settings, has_registry=False, has_credentials=True)
+    rules = TargetRules(settings, has_registry=False, sends_secret=True)
     assert not rules.check_name(Target("stranger", 6650), ())
     with pytest.raises(NotAuthorized, match="Port 22"):
         rules.check_name(Target("stranger", 22), ())
@@ -121,7 +119,7 @@ def test_a_rule_that_is_written_says_who_gets_credentials(settings: ProxySetting
 
 def test_rules_that_cannot_be_read_stop_the_start() -> None:
     with pytest.raises(BadSetting, match="neither an address nor a network"):
-        TargetRules(ProxySettings(allowed_addresses=("ten",)), has_registry=False, has_credentials=False)
+        TargetRules(ProxySettings(allowed_addresses=("ten",)), has_registry=False, sends_secret=False)
     for port in ("x", "0", "99999999"):
         with pytest.raises(BadSetting, match="is not a port"):
-            TargetRules(ProxySettings(allowed_ports=(port,)), has_registry=False, has_credentials=False)
+            TargetRules(ProxySettings(allowed_ports=(port,)), has_registry=False, sends_secret=False)
