@@ -244,7 +244,7 @@ def test_nobody_logged_in_harms_the_others(standalone: GuardedStandalone, health
     while time.monotonic() < until or rounds < 5:
         for _ in range(10):
             converse(standalone.port, chance)
-            for kind in (strikes.admin_request, strikes.passed_request):
+            for kind in (strikes.admin_request, strikes.unfinished_request, strikes.passed_request):
                 answer = strike(standalone.http_port, kind(token("admin"), chance), chance)
                 assert not answer.startswith(FAILED), answer
         healthy()
@@ -469,7 +469,8 @@ def test_nobody_logged_in_harms_a_proxy(
             be_led_astray(port, chance.choice(nowhere), chance, secured)
             be_led_astray(port, strikes.stray_target(chance), chance, secured)
             be_led_to_a_stranger(port, stranger, chance, secured)
-            for kind in (strikes.admin_request, strikes.passed_request, strikes.web_socket):
+            kinds = (strikes.admin_request, strikes.unfinished_request, strikes.passed_request, strikes.web_socket)
+            for kind in kinds:
                 http_port, secured = chance.choice(web)
                 answer = strike(http_port, kind(token("admin"), chance), chance, secured)
                 assert not answer.startswith(FAILED), answer

@@ -355,6 +355,14 @@ _SAID: Final = (
 )
 
 
+def unfinished_request(token: str, chance: Random) -> bytes:
+    """A path that there is, and a body that breaks off, is too large, or none."""
+    method, path, _ = chance.choice(_ADMIN)
+    length, body = chance.choice(_BODIES)
+    start = f"{method} {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {token}\r\n".encode()
+    return start + length + b"\r\n\r\n" + body
+
+
 def passed_request(token: str, chance: Random) -> bytes:
     """A request that a proxy takes to a broker, or should not: any path, any header, a body that may not come."""
     method = chance.choice((b"GET", b"HEAD", b"POST", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT"))

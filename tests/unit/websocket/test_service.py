@@ -130,7 +130,7 @@ def test_who_was_not_let_in_yet_at_the_end_is_answered_and_let_go(
     monkeypatch.setattr("magnetar.websocket.service._STOP_PATIENCE_S", 0.01)
 
     async def scenario() -> None:
-        async with LocalPulsar() as pulsar:
+        async with asyncio.timeout(20), LocalPulsar() as pulsar:
             settings = WebSocketSettings()
             backend = NeverAdmitting(pulsar.standalone.broker, settings, failure)
             service = WebSocketService(settings, backend, Metrics())
