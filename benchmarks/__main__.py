@@ -23,7 +23,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from benchmarks import administering, consuming, footprint, growth, kafka_loads, knobs, latency, publishing, takeover
+from benchmarks import (
+    administering,
+    consuming,
+    footprint,
+    growth,
+    kafka_loads,
+    knobs,
+    latency,
+    publishing,
+    regions,
+    takeover,
+)
 from benchmarks.figures import WORST, Figure, Scale
 from benchmarks.kafka_peer import KafkaBrokers
 from benchmarks.peers import ApachePulsar, Missing
@@ -85,6 +96,7 @@ LOADS = (
     Load("cost of one more", "growth", fresh=growth.slopes),
     Load("recovery", "recovery", fresh=footprint.recovery, disk_gb=(0.2, 4.5, 5.5)),
     Load("recovery", "take-over", ours=takeover.take_over),
+    Load("several clusters", "far-copies", ours=regions.far_copies),
     *(Load("knobs", name, ours=measure, disk_gb=(0.3, 1.5, 8.0)) for name, measure in knobs.ALL.items()),
 )
 
