@@ -223,6 +223,7 @@ ALL: Final[dict[str, Callable[[Path, Scale], list[Figure]]]] = {
     "knob-producer": producer,
     "knob-replication": replication,
     "knob-bookie-writes": bookie_knobs.writes,
+    "knob-journals": bookie_knobs.journals,
     "knob-bookie-reads": bookie_knobs.reads,
     "knob-thrashing": bookie_knobs.thrashing,
     "knob-broker-reads": broker_reads,
