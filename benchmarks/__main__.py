@@ -74,6 +74,7 @@ LOADS = (
     Load("publish", "publish-raw", shared=publishing.raw, rounds=3, disk_gb=(4.0, 7.5, 8.5)),
     Load("publish", "publish-sustained", shared=publishing.sustained, disk_gb=(0.1, 4.0, 8.0)),
     Load("publish", "publish-official", shared=publishing.python_clients, rounds=3, disk_gb=(0.05, 0.3, 1.7)),
+    Load("publish", "publish-partitions", shared=publishing.partitions, rounds=3, disk_gb=(0.7, 1.4, 1.4)),
     # So many seconds as fast as it goes, each kind of messages by itself: 1.1 GB/s were measured.
     Load("publish", "publish-perf", fresh=publishing.pulsar_perf, peers_only=True, disk_gb=(25.0, 36.0, 58.0)),
     Load("latency", "latency", shared=latency.fixed_rates, rounds=9),

@@ -10,6 +10,8 @@ MORE: Final = "more"
 LESS: Final = "less"
 WORST: Final = ", max"
 """How the name of a row ends that is about the worst of all."""
+TEN_THOUSANDTHS: Final = 20_000
+"""So many values at least have a p99.99 that is not the worst of them."""
 CLOSED_LOOP: Final = "closed loop"
 """Said of latencies whose generator sends nothing while it waits, so that a stall meets few messages."""
 
@@ -70,14 +72,18 @@ def latency_figures(
     settings: str = "",
     features: tuple[str, ...] = (),
 ) -> list[Figure]:
-    """p50, p99, p99.9 and the worst."""
+    """p50, p99, p99.9 and the worst; and p99.99 where there are values enough."""
     found: list[tuple[str, Callable[[], float]]] = [
         (", p50", lambda: percentile(milliseconds, 50)),
         (", p99", lambda: percentile(milliseconds, 99)),
         (", p99.9", lambda: percentile(milliseconds, 99.9)),
         (WORST, lambda: max(milliseconds)),
     ]
-    return [
+    figures = [
         Figure(f"{name}{which}", value(), "ms", LESS, aim, settings, features)
         for (which, value), aim in zip(found, aims, strict=True)
     ]
+    if len(milliseconds) >= TEN_THOUSANDTHS:
+        most = percentile(milliseconds, 99.99)
+        figures.insert(-1, Figure(f"{name}, p99.99", most, "ms", LESS, "", settings, features))
+    return figures

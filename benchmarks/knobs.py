@@ -27,14 +27,6 @@ from tests.cluster import Cluster
 FORK: Final = multiprocessing.get_context("fork")
 
 
-def _partitioned(web_url: str, partitions: int) -> str:
-    topic = topics.fresh("partitioned")
-    admin = topics.Admin(web_url)
-    admin.call("PUT", f"{topics.path_of(topic)}/partitions", partitions)
-    admin.close()
-    return topic
-
-
 async def _send(url: str, topic: str, messages: int, options: dict[str, Any]) -> tuple[float, list[float]]:
     """Messages per second of our client as fast as it goes, and how long each took."""
     payload = b"the same words again and again " * 33
@@ -72,7 +64,9 @@ def producer(directory: Path, scale: Scale) -> list[Figure]:
     found = []
     with MagnetarServer(directory) as server:
         for name, partitions, options in variants:
-            topic = _partitioned(server.web_url, partitions) if partitions else topics.fresh("producer")
+            topic = topics.fresh("producer")
+            if partitions:
+                topic = topics.whole(topics.partitioned(server.web_url, partitions)[0])
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 rate, taken = runner.run(_send(server.service_url, topic, messages, options))
             settings = "our client, 1 KB"
@@ -210,8 +204,7 @@ def partitions(directory: Path, scale: Scale) -> list[Figure]:
     found = []
     with MagnetarServer(directory) as server:
         for count in (1, 8):
-            topic = _partitioned(server.web_url, count)
-            names = [f"{topic}-partition-{number}" for number in range(count)]
+            names = topics.partitioned(server.web_url, count)
             messages = scale.of(8_000, 80_000, 400_000)
             rate = publish(server.service_url, Shape(1024), count=messages, connections=count, topics=names).rate
             settings = "unbatched 1 KiB; one broker, so that only the ledgers are more"

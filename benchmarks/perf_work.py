@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from magnetar.cli.pace import Latencies
 
-PERCENTILES = (50.0, 95.0, 99.0, 99.9)
+PERCENTILES = (50.0, 95.0, 99.0, 99.9, 99.99)
 ENDLESS = 2**62
 OUTSTANDING = 1_000
 
@@ -114,7 +114,8 @@ class Meter:
             text += f" --- {rate * self._size * 8 / 1e6:,.1f} Mbit/s"
         if latencies.count:
             found = [f"p{percent:g} {latencies.percentile_us(percent) / 1_000:.3f}" for percent in PERCENTILES]
-            text += f" --- latency ms: {' '.join(found)} max {latencies.max_us / 1_000:.3f}"
+            mean, most = latencies.mean_us / 1_000, latencies.max_us / 1_000
+            text += f" --- latency ms: mean {mean:.3f} {' '.join(found)} max {most:.3f}"
         return text
 
 

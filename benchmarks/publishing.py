@@ -16,6 +16,7 @@ from benchmarks.raw_publish import publish, publish_for
 from benchmarks.servers import Peer, Server, cpu_s, until_settled
 
 MANY = 100
+PARTITIONS = 100
 SHAPES = (Shape(100), Shape(1024), Shape(65536), Shape(100, 100), Shape(1024, 100), Shape(65536, 4))
 # As fast as it goes: so long at each scale, or so many megabytes.
 SECONDS = (1, 2, 4)
@@ -129,6 +130,20 @@ def _over_topics(server: Server, scale: Scale, count: int) -> list[Figure]:
         what = f"{shape.words} over {count:,} topics"
         found.append(Figure(f"publish {what}", rate, "msg/s", settings=settings))
         found.append(Figure(f"  server's CPU for it, {what}", used, "µs/msg", "less", "", settings))
+    return found
+
+
+def partitions(server: Server, scale: Scale) -> list[Figure]:
+    """Megabytes a second to a topic of one partition and of a hundred, as reference loads have it."""
+    found = []
+    shape = Shape(1024, 100)
+    most = f"{scale.of(*SECONDS)} s or {scale.of(*MEGABYTES):,} MB"
+    for count, connections in ((1, 2), (PARTITIONS, 4)):
+        names = topics.partitioned(server.web_url, count)
+        rate, _ = _at_full_speed(server, shape, scale, connections, 5_000, names)
+        settings = f"raw frames, {shape.words}, {shape.batch} in a batch, {connections} connections, {most}"
+        name = f"publish to {count} partition{'s' if count > 1 else ''}"
+        found.append(Figure(name, rate * shape.size / 1e6, "MB/s", "more", "", settings, ("F-PLAT-14",)))
     return found
 
 

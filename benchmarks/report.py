@@ -15,6 +15,7 @@ import math
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import quoted
 from benchmarks.aims import BETWEEN, MISSED, REACHED, against_aim, judge_of, quick_runs, reference
 from benchmarks.figures import LESS, shown
 from benchmarks.results import HOUSE, KEPT, RESULTS, Document, last_measured
@@ -114,7 +115,7 @@ def markdown(name: str, document: Document) -> str:
         of_run = [f"run {numbers[row['run']]}"] if len(numbers) > 1 else []
         settings = "; ".join([*filter(None, [row["settings"]]), *of_run])
         lines.append(_line([what, shown(row["number"], row["unit"]), *peers, *ratios, row["aim"], settings]))
-    return "\n".join(lines)
+    return "\n".join(lines + quoted.table(rows))
 
 
 def _line(cells: list[str]) -> str:

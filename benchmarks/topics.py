@@ -19,6 +19,20 @@ def path_of(topic: str) -> str:
     return topic.replace("://", "/")
 
 
+def partitioned(web_url: str, count: int) -> list[str]:
+    """The partitions of a new topic."""
+    topic = fresh("partitioned")
+    admin = Admin(web_url)
+    admin.call("PUT", f"{path_of(topic)}/partitions", count)
+    admin.close()
+    return [f"{topic}-partition-{number}" for number in range(count)]
+
+
+def whole(partition: str) -> str:
+    """The topic of which it is a partition."""
+    return partition.rpartition("-partition-")[0]
+
+
 class Admin:
     """One kept-alive connection to a server's admin port."""
 

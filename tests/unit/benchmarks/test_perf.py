@@ -67,15 +67,16 @@ def test_lines_are_about_their_time_and_the_aggregate_about_all(monkeypatch: pyt
     now[0] = 12.0
     assert meter.messages == 0
     assert meter.line() == (
-        "published: 1.0 msg/s --- 0.0 Mbit/s --- latency ms: p50 1.003 p95 2.000 p99 2.000 p99.9 2.000 max 2.000"
+        "published: 1.0 msg/s --- 0.0 Mbit/s --- latency ms: "
+        "mean 1.500 p50 1.003 p95 2.000 p99 2.000 p99.9 2.000 p99.99 2.000 max 2.000"
     )
     assert not source
     source += [3.0] * 18
     now[0] = 14.0
-    assert meter.line().startswith("published: 9.0 msg/s --- 0.1 Mbit/s --- latency ms: p50 3.000")
+    assert meter.line().startswith("published: 9.0 msg/s --- 0.1 Mbit/s --- latency ms: mean 3.000 p50 3.000")
     assert meter.aggregate() == (
         "Aggregated: published 20 messages in 4.0 s --- 5.0 msg/s --- 0.0 Mbit/s --- "
-        "latency ms: p50 3.000 p95 3.000 p99 3.000 p99.9 3.000 max 3.000"
+        "latency ms: mean 2.850 p50 3.000 p95 3.000 p99 3.000 p99.9 3.000 p99.99 3.000 max 3.000"
     )
 
 
