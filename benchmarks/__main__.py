@@ -33,6 +33,7 @@ from benchmarks import (
     latency,
     publishing,
     regions,
+    shadows,
     takeover,
 )
 from benchmarks.figures import WORST, Figure, Scale
@@ -94,6 +95,7 @@ LOADS = (
     Load("many", "many-topics", shared=publishing.many_topics, disk_gb=(2.0, 4.0, 4.5)),
     Load("many", "few-and-many", shared=latency.few_and_many_topics),
     Load("many", "many-subscriptions", shared=growth.many_subscriptions, disk_gb=(0.1, 0.5, 0.5)),
+    Load("many", "shadow-topics", ours=shadows.fan_out),
     Load("cost of one more", "growth", fresh=growth.slopes),
     Load("recovery", "recovery", fresh=footprint.recovery, disk_gb=(0.2, 4.5, 5.5)),
     Load("recovery", "take-over", ours=takeover.take_over),

@@ -83,8 +83,7 @@ def fan_out(server: Server, scale: Scale) -> list[Figure]:
         rate = consume(consumers, entries * width, [publisher])
         used = (cpu_s(server.pid) - used) / (entries * width) * 1e6
         settings = f"1 KiB, {width} subscriptions on a connection each, 100 messages in flight"
-        tags = ("F-PRB-20",) if width == 100 else ()
-        found.append(Figure(f"fan-out 1 → {width}, deliveries", rate, "msg/s", "more", "", settings, tags))
+        found.append(Figure(f"fan-out 1 → {width}, deliveries", rate, "msg/s", "more", "", settings))
         what = "fan-out" if width == 100 else f"fan-out 1 → {width}"
         found.append(Figure(f"  server's CPU for it, {what}", used, "µs/delivery", "less", "", settings))
     return found
