@@ -171,16 +171,15 @@ def _scanned(storage: _Storage, entries: int, readers: int, seconds: float) -> t
 
 
 READS: Final = "bookie_BOOKIE_READ_ENTRY_count"
+# Reads of the disk, and the entries that they brought.
+READ_AHEAD: Final = ("bookie_readahead_batch_count_count", "bookie_readahead_batch_count_sum")
 
 
 def thrash_ratio(before: dict[str, float], after: dict[str, float]) -> float:
     """Entries read from disk, and reads of the disk, for each entry asked for: about one when nothing is read twice."""
     reads = after[READS] - before[READS]
-    batches, entries = (
-        after[f"bookie_readahead_batch_count_{end}"] - before[f"bookie_readahead_batch_count_{end}"]
-        for end in ("count", "sum")
-    )
-    return (batches + entries) / reads if reads else 0.0
+    from_disk = sum(after[name] - before[name] for name in READ_AHEAD)
+    return from_disk / reads if reads else 0.0
 
 
 def reads(directory: Path, scale: Scale) -> list[Figure]:
@@ -194,6 +193,7 @@ def reads(directory: Path, scale: Scale) -> list[Figure]:
         ("10 entries ahead", {"dbStorage_readAheadCacheBatchSize": "10"}),
         ("index cache of 1 MB", {"dbStorage_rocksDB_blockCacheSize": str(1024 * 1024)}),
         ("one read worker", {"numReadWorkerThreads": "1"}),
+        ("16 reads may be pending", {"maxPendingReadRequestsPerThread": "16"}),
     ]
     with _Storage(directory, {}) as storage:
         _fill(storage, entries)
@@ -207,25 +207,26 @@ def reads(directory: Path, scale: Scale) -> list[Figure]:
 
 def thrashing(directory: Path, scale: Scale) -> list[Figure]:
     """Readers that push each other's entries out of a small cache, and what helps: fewer places, a bigger cache, less
-    read ahead. Sticky reads are what brings a ledger's reader to one bookie: here, fewer readers on this one.
+    read ahead. Sticky reads bring a ledger's reader to one bookie: here, fewer readers on this one; on three bookies
+    `sticky_reads` has them.
     """
     found = []
     entries = scale.of(1_000, 10_000, 50_000)
     seconds = scale.of(1, 4, 10)
     small = {"dbStorage_readAheadCacheMaxSizeMb": "1"}
     variants = [
-        ("10 readers, 1 MB", small, 10),
-        ("10 readers, 1 MB, 50 entries ahead", small | {"dbStorage_readAheadCacheBatchSize": "50"}, 10),
-        ("10 readers, 64 MB", {"dbStorage_readAheadCacheMaxSizeMb": "64"}, 10),
-        ("3 readers, 1 MB (as sticky reads leave)", small, 3),
+        ("10 readers, 1 MB", small, 10, ""),
+        ("10 readers, 1 MB, 50 entries ahead", small | {"dbStorage_readAheadCacheBatchSize": "50"}, 10, "≤ 1.1"),
+        ("10 readers, 64 MB", {"dbStorage_readAheadCacheMaxSizeMb": "64"}, 10, "≤ 1.1"),
+        ("3 readers, 1 MB (as sticky reads leave)", small, 3, "≤ 1.1"),
     ]
     with _Storage(directory, {}) as storage:
         _fill(storage, entries)
-        for name, config, readers in variants:
+        for name, config, readers, aim in variants:
             _cold(storage, config)
             rate, ratio = _scanned(storage, entries, readers, seconds)
             tags = ("F-PRB-13", "F-MET-10")
             settings = f"{entries:,} entries of 1 KiB in each of {LEDGERS} ledgers; {words(config, 'bookie')}"
-            found.append(Figure(f"thrash ratio, {name}", ratio, "", "less", "≤ 1.1", settings, tags))
+            found.append(Figure(f"thrash ratio, {name}", ratio, "times", "less", aim, settings, tags))
             found.append(Figure(f"  entries read, {name}", rate, "entries/s", "more", "", settings))
     return found

@@ -10,21 +10,27 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import uvloop
 
-from benchmarks import bookie_knobs, topics
+from benchmarks import bookie_knobs, publishing, sticky_reads, topics
+from benchmarks.changed_keys import words
 from benchmarks.figures import CLOSED_LOOP, Figure, Scale, percentile
 from benchmarks.latency import at_rate
 from benchmarks.raw_consume import RawConsumer, consume
 from benchmarks.raw_frames import Shape
 from benchmarks.raw_publish import publish
-from benchmarks.servers import MagnetarServer, cpu_s, pss_mb, scraped
+from benchmarks.servers import MagnetarServer, cpu_s, pss_mb, scraped, until_settled
 from magnetar import Client, CompressionType, InitialPosition
+from magnetar.config.admin import AdminSettings
 from tests.cluster import Cluster
 
 FORK: Final = multiprocessing.get_context("fork")
+IN_FLIGHT: Final = 2_000
+# A tail that is so far behind when it is read, and how much a cache of a megabyte can have of it.
+LAG_ENTRIES: Final = 4_000
 
 
 async def _send(url: str, topic: str, messages: int, options: dict[str, Any]) -> tuple[float, list[float]]:
@@ -124,14 +130,32 @@ def broker_reads(directory: Path, scale: Scale) -> list[Figure]:
             topic = topics.fresh("reads")
             publish(server.service_url, Shape(1024), count=entries, topics=[topic])
             rate = consume([RawConsumer(server.service_url, topic, "all")], entries)
-            before = scraped(server.web_url)
+            before = _fresh_scrape(server.web_url)
             tail = percentile(at_rate(server, rate=500, seconds=1, consumed=True).end_to_end_ms, 50)
-            share = hit_percent(before, scraped(server.web_url))
-        settings = f"{entries:,} entries of 1 KiB; {config or 'defaults'}"
+            between = _fresh_scrape(server.web_url)
+            _read_behind(server)
+            share, behind = hit_percent(before, between), hit_percent(between, _fresh_scrape(server.web_url))
+        settings = f"{entries:,} entries of 1 KiB; {words(config, 'broker')}"
         found.append(Figure(f"catch-up, {name}", rate / 1024, "MB/s", "more", "", settings, ("F-TUN-06",)))
         found.append(Figure(f"tail, {name}, from the cache", share, "%", "more", "", settings, ("F-TUN-06",)))
+        lag = f"{LAG_ENTRIES:,} entries of 1 KiB behind; {words(config, 'broker')}"
+        found.append(Figure(f"tail that lags, {name}, from the cache", behind, "%", "more", "", lag, ("F-TUN-06",)))
         found.append(Figure(f"tail, {name}, p50", tail, "ms", "less", "", settings, ("F-TUN-06",)))
     return found
+
+
+def _fresh_scrape(web_url: str) -> dict[str, float]:
+    """Not the text of a scrape of a moment ago, which is answered again for a while."""
+    time.sleep(AdminSettings().metrics_kept_ms / 1000)
+    return scraped(web_url)
+
+
+def _read_behind(server: MagnetarServer) -> None:
+    """A subscriber that is there from the start, and asks for entries when there are many."""
+    topic = topics.fresh("behind")
+    consumer = RawConsumer(server.service_url, topic, "behind")
+    publish(server.service_url, Shape(1024), count=LAG_ENTRIES, connections=1, topics=[topic])
+    consume([consumer], LAG_ENTRIES)
 
 
 def hit_percent(before: dict[str, float], after: dict[str, float]) -> float:
@@ -200,15 +224,30 @@ def receiver_queue(directory: Path, scale: Scale) -> list[Figure]:
 
 
 def partitions(directory: Path, scale: Scale) -> list[Figure]:
-    """A hot topic as one and as eight partitions, a producer on each."""
+    """A hot topic as one and as eight partitions, a producer on each, as many messages in flight in all.
+
+    With as many in flight on each, eight were slower: eight times as many waited in the server, which says nothing of
+    partitions.
+    """
     found = []
+    rates: dict[int, list[float]] = {1: [], 8: []}
+    turns = scale.of(1, 5, 5)
+    messages = scale.of(8_000, 80_000, 400_000)
     with MagnetarServer(directory) as server:
-        for count in (1, 8):
-            names = topics.partitioned(server.web_url, count)
-            messages = scale.of(8_000, 80_000, 400_000)
-            rate = publish(server.service_url, Shape(1024), count=messages, connections=count, topics=names).rate
-            settings = "unbatched 1 KiB; one broker, so that only the ledgers are more"
-            found.append(Figure(f"{count} partitions", rate, "msg/s", "more", "", settings, ("F-TUN-10",)))
+        publishing.warm_up(server, scale)
+        for _ in range(turns):
+            for count in rates:
+                until_settled(server.pid)
+                load = {"connections": count, "window": IN_FLIGHT // count}
+                names = topics.partitioned(server.web_url, count)
+                outcome = publish(server.service_url, Shape(1024), count=messages, topics=names, **load)
+                rates[count].append(outcome.rate)
+    settings = f"unbatched 1 KiB, {IN_FLIGHT:,} in flight in all, median of {turns} turns; one broker with one journal"
+    for count, found_rates in rates.items():
+        name = f"{count} partition{'s' if count > 1 else ''}"
+        found.append(Figure(name, median(found_rates), "msg/s", "more", "", settings, ("F-TUN-10",)))
+    ratio = median(rates[8]) / median(rates[1])
+    found.append(Figure("  8 partitions against 1", ratio, "times", "more", "", settings, ("F-TUN-10",)))
     return found
 
 
@@ -219,6 +258,7 @@ ALL: Final[dict[str, Callable[[Path, Scale], list[Figure]]]] = {
     "knob-journals": bookie_knobs.journals,
     "knob-bookie-reads": bookie_knobs.reads,
     "knob-thrashing": bookie_knobs.thrashing,
+    "knob-sticky-reads": sticky_reads.many_readers,
     "knob-broker-reads": broker_reads,
     "knob-key-shared": key_shared_reads,
     "knob-receiver-queue": receiver_queue,
