@@ -114,6 +114,22 @@ def test_messages_of_a_batch_share_their_entry(service: Service) -> None:
     run(test())
 
 
+@pytest.mark.feature("F-PROD-19")
+def test_who_waits_for_each_message_fills_no_batch(service: Service) -> None:
+    async def test() -> None:
+        topic = service.topic("one-by-one")
+        async with Client(service.url) as client:
+            producer = await client.create_producer(
+                topic, batching_enabled=True, batching_max_messages=10, batching_max_publish_delay_ms=1
+            )
+            ids = [await producer.send(b"m%d" % number) for number in range(12)]
+            assert len({message_id.position for message_id in ids}) == len(ids)
+            messages = await read(client, topic, len(ids))
+            assert [message.data() for message in messages] == [b"m%d" % number for number in range(12)]
+
+    run(test())
+
+
 @pytest.mark.feature("F-PROD-17")
 def test_a_batch_leaves_after_its_delay(service: Service) -> None:
     async def test() -> None:

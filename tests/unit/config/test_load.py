@@ -295,6 +295,15 @@ def test_numbers_of_threads_are_accepted_and_said_to_be_unused() -> None:
     assert all(key in infos(loaded)[0] for key in keys)
 
 
+@pytest.mark.feature("F-TUN-03")
+def test_that_bookkeepers_client_reads_system_properties_is_accepted() -> None:
+    loaded = from_file("org.apache.bookkeeper.conf.readsystemproperties=true\n")
+    assert warnings(loaded) == []
+    assert "org.apache.bookkeeper.conf.readsystemproperties" in infos(loaded)[0]
+    given = load_settings(environ={"PULSAR_PREFIX_org.apache.bookkeeper.conf.readsystemproperties": "true"})
+    assert warnings(given) == []
+
+
 @pytest.mark.feature("D-13")
 def test_forwarding_of_credentials_is_spelled_as_pulsar_spells_it() -> None:
     assert from_file("forwardAuthorizationCredentials=true", role="proxy").proxy.forward_credentials

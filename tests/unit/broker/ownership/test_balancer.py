@@ -23,9 +23,9 @@ SETTINGS = BalanceSettings(
 )
 
 
-async def report(member: Member, cpu: float, weight: float = 10.0 * MIB) -> None:
+async def report(member: Member, cpu: float, weight: float = 10.0 * MIB, topics: int = 5) -> None:
     """Say that every bundle of a broker has this much traffic."""
-    bundles = {str(bundle): BundleLoad(bytes_in=weight, topics=5) for bundle in member.ownership.held()}
+    bundles = {str(bundle): BundleLoad(bytes_in=weight, topics=topics) for bundle in member.ownership.held()}
     resources = (ResourceUsage(cpu, 100.0), *(ResourceUsage(0.0, 100.0),) * 4)
     load = BrokerLoad(member.own, "instance", 0, 0, "test", resources, bundles)
     assert await member.cluster.membership.report(load)
@@ -116,6 +116,28 @@ def test_a_bundle_that_is_too_large_is_split_by_its_owner() -> None:
             owned = [*leader.ownership.held(), *other.ownership.held()]
             assert set(owned) <= set(bundles)
             assert whole not in owned
+
+    run(scenario)
+
+
+@pytest.mark.feature("F-BND-15")
+def test_a_bundle_of_1001_topics_is_split_as_it_comes_and_one_of_1000_is_not() -> None:
+    async def scenario() -> None:
+        async with Members(2, bundles=1, settings=SETTINGS) as members:
+            leader = next(member for member in members.all if member.cluster.membership.is_leader)
+            whole = (await leader.ranges.of(NAMESPACE)).all()[0]
+            await leader.ownership.claim(whole)
+            for topics, parts in ((1_000, 1), (1_001, 2)):
+                await report(leader, 10, topics=topics)
+
+                async def sees(topics: int = topics) -> bool:
+                    own = (await leader.cluster.membership.members())[leader.own.broker_id]
+                    return [load.topics for load in own.bundles.values()] == [topics]
+
+                await until(sees)
+                done = await leader.cluster.balancer.split_round()
+                assert [split.reason for split in done] == ["1001 topics are more than 1000"] * (parts - 1)
+                assert len((await leader.ranges.fresh(NAMESPACE)).all()) == parts
 
     run(scenario)
 
