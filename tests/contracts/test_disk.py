@@ -19,6 +19,7 @@ from magnetar.runtime.disk import Disk, GroupLimits, SyncedLog
 from magnetar.runtime.real_disk import RealDisk
 from magnetar.runtime.simulated_disk import SimulatedDisk
 from magnetar.runtime.simulated_faults import DiskFaults, Latency
+from magnetar.runtime.turn_end import turn_end
 
 RunOnLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 Scenario = Callable[[Disk], Coroutine[Any, Any, None]]
@@ -497,6 +498,29 @@ def test_a_failed_log_tells_once_and_refuses_the_rest(on_disk: RunOnDisk) -> Non
         assert log.queued_bytes() == 5
 
     on_disk(scenario)
+
+
+def test_a_log_is_at_work_from_its_first_piece_until_all_are_told_or_none_can_be(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        disk, told = RealDisk(str(tmp_path)), Told()
+        log = await told.open(disk, "log")
+        assert turn_end().threads_at_work == 0
+        log.append([], 0)
+        assert turn_end().threads_at_work == 0
+        for _ in range(3):
+            log.append([b"kept"], 4)
+            assert turn_end().threads_at_work == 1
+        await told.reaches(12)
+        assert turn_end().threads_at_work == 0
+        log.roll("no/such/directory/log")
+        log.append([b"never"], 5)
+        assert turn_end().threads_at_work == 1
+        await told.fails()
+        assert turn_end().threads_at_work == 0
+        await log.close()
+        await disk.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_closed_log_refuses(on_disk: RunOnDisk) -> None:

@@ -20,6 +20,7 @@ from magnetar.broker.auth.guard import Guard
 from magnetar.broker.auth.opening import open_authentication, open_tls
 from magnetar.broker.connection import Connection
 from magnetar.broker.dispatch.liveness import watch_liveness
+from magnetar.broker.dispatch.wake_measure import WakeMeasure
 from magnetar.broker.doors import Doors, ServiceUrls
 from magnetar.broker.namespaces import Namespaces
 from magnetar.broker.own_cursors import is_replication
@@ -120,6 +121,7 @@ class Broker:
         self.connections_refused = 0
         self.sessions_failed = 0
         self.publish_budget = PublishBudget(settings.process_publish_bytes_max, settings.publish_pace_bytes)
+        self.topics.dispatch.measure = WakeMeasure(self.publish_budget)
         self._connections: dict[Connection, Tasks] = {}
         self._of_address: Counter[str] = Counter()
         self._doors = Doors(settings, security, self.tls, self.new_connection)

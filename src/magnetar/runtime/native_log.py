@@ -71,8 +71,7 @@ class NativeLog(ThreadedLog):
     def append(self, buffers: Sequence[Buffer], length: int) -> int:
         if self._closing or self._failure is not None:
             raise self._refusal()
-        self._appended = self._pieces.put(buffers, length)
-        return self._appended
+        return self._noted(self._pieces.put(buffers, length))
 
     def stats(self) -> LogStats:
         pieces = self._pieces
@@ -92,6 +91,7 @@ class NativeLog(ThreadedLog):
         return position
 
     def _let_go(self) -> None:
+        super()._let_go()
         self._pieces.clear()
         if self._wake >= 0:
             if not self._loop.is_closed():

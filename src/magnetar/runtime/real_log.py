@@ -83,7 +83,7 @@ class ThreadedLog(SyncedLog):
     def append(self, buffers: Sequence[Buffer], length: int) -> int:
         if self._closing or self._failure is not None:
             raise self._refusal()
-        position = self._appended = self._appended + length
+        position = self._noted(self._appended + length)
         self._queue.append((buffers, length))
         if self._idle:
             self._idle = False
@@ -107,6 +107,13 @@ class ThreadedLog(SyncedLog):
             self._order(End())
         await asyncio.shield(self._ended)
 
+    def _noted(self, position: int) -> int:
+        """So much is appended: the writer is at work until all of that is told."""
+        if position > self._appended == self._told:
+            self._turn_end.threads_at_work += 1
+        self._appended = position
+        return position
+
     def _order(self, order: Roll | End) -> None:
         self._queue.append((order, 0))
         if self._idle:
@@ -122,6 +129,8 @@ class ThreadedLog(SyncedLog):
         position = self._synced_so_far()
         if position > self._told and self._failure is None:
             self._told = position
+            if position == self._appended:
+                self._turn_end.threads_at_work -= 1
             self._on_synced(position)
             self._turn_end.run()
 
@@ -132,6 +141,8 @@ class ThreadedLog(SyncedLog):
     def _let_go(self) -> None:
         """The writer has ended: forget what is still queued."""
         self._queue.clear()
+        if self._told < self._appended:
+            self._turn_end.threads_at_work -= 1
 
     def _end(self) -> None:
         # This call is the last thing the writer did, so it is gone at once.

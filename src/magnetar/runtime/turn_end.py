@@ -7,6 +7,7 @@ is called by the loop says when that is. Where nobody says it, the loop's next t
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final
@@ -16,11 +17,13 @@ from weakref import WeakKeyDictionary
 class TurnEnd:
     """One for a process; asked for by `turn_end()`."""
 
-    __slots__ = ("_is_scheduled", "_waiting")
+    __slots__ = ("_is_scheduled", "_waiting", "threads_at_work")
 
     def __init__(self) -> None:
         self._waiting: list[Callable[[], None]] = []
         self._is_scheduled = False
+        # Those that have not said yet that all is done that this one gave them.
+        self.threads_at_work = 0
 
     def call(self, step: Callable[[], None]) -> None:
         """Call this when the event that is being dealt with is over, after all that was asked for before."""
@@ -41,6 +44,11 @@ class TurnEnd:
                     message = f"{step} failed at the end of a turn"
                     about = {"message": message, "exception": error, "handle": None}
                     asyncio.get_running_loop().call_exception_handler(about)
+
+    def give_way(self) -> None:
+        """Let a thread that is waited for in, where it stands behind this one on its processor (0385)."""
+        if self.threads_at_work:
+            os.sched_yield()
 
     def _on_next_turn(self) -> None:
         self._is_scheduled = False

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.dispatch.entry_filters import EntryFilters
 from magnetar.broker.dispatch.shared_reads import SharedReads
+from magnetar.broker.dispatch.wake_measure import WakeMeasure
 from magnetar.broker.entry_facts import FactsTable
+from magnetar.broker.publish_budget import PublishBudget
 from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.config.broker import BrokerSettings
 from magnetar.runtime.clock import WallClock
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class DispatchMemory:
-    """One per broker: facts of entries, the operator's filters, and counts for the metrics."""
+    """One per broker: facts of entries, the operator's filters, turns on the loop, and counts for the metrics."""
 
+    measure: WakeMeasure = field(default_factory=lambda: WakeMeasure(PublishBudget(0)))
     facts: FactsTable = field(default_factory=FactsTable)
     filters: EntryFilters = field(default_factory=EntryFilters)
     # Times that the liveness check found a subscription that could send and did not; each was woken.

@@ -22,21 +22,21 @@ from magnetar.broker.dispatch.dispatcher import Dispatcher
 from magnetar.broker.dispatch.hooks import DispatchLimit, EntryFilter
 from magnetar.broker.dispatch.parts import DispatchParts
 from magnetar.broker.dispatch.sieve import Sieve
+from magnetar.broker.dispatch.wake_measure import USUAL
 from magnetar.broker.transactions.buffer import TransactionBuffer
 from magnetar.errors import MagnetarError, OwnerClosed
 from magnetar.ids import Position
 from magnetar.managed_ledger.cursor import Cursor
 from magnetar.managed_ledger.entry import Entry
 from magnetar.managed_ledger.managed_ledger import ManagedLedger
+from magnetar.runtime.turn_end import turn_end
 
 _log = logging.getLogger(__name__)
 
 
 class Pump:
-    # Rounds, entries and bytes of one wake-up before other work on the loop gets its turn.
+    # Of one wake-up before other work on the loop gets its turn; what they read has a measure of its own.
     ROUNDS_MAX = 16
-    ENTRIES_PER_WAKE = 100
-    BYTES_PER_WAKE = 1024 * 1024
     RETRY_S = 1.0
     # Timers for due messages are at least so far apart, whatever the messages ask for.
     TIMER_S_MIN = 0.02
@@ -64,6 +64,8 @@ class Pump:
         self._reading_since_s: float | None = None
         self._holds = 0
         self._again_scheduled = False
+        # The last wake-up had more to send than its measure, and the end of the log has not been reached since.
+        self._is_behind = False
         self._timer_at_s = float("inf")
         # By message time, unlike the other.
         self._due_timer_at_s = float("inf")
@@ -112,8 +114,13 @@ class Pump:
         dispatcher = self.dispatcher
         if dispatcher is None or self._reading_since_s is not None or self._holds or self.is_closed:
             return
+        if self._is_behind and self._again_scheduled:
+            # It has had its measure of this turn of the loop.
+            return
         if not self._pump(dispatcher):
             self.wake_soon()
+        if self._is_behind:
+            turn_end().give_way()
         if self.delayed.count:
             self._arm()
 
@@ -207,8 +214,9 @@ class Pump:
         """True when nothing is left to do now; False when others must have their turn first."""
         settings = self._parts.settings
         read_max = settings.dispatch_read_entries_max
+        measure = self._parts.memory.measure.of_one_behind(self._loop.time()) if self._is_behind else USUAL
         # Counted as read: what nobody gets took its time, too.
-        entries_left, bytes_left = self.ENTRIES_PER_WAKE, self.BYTES_PER_WAKE
+        entries_left, bytes_left = measure
         for _ in range(self.ROUNDS_MAX):
             room = dispatcher.room(int(read_max * self._messages_per_entry) + 1)
             entries_max, bytes_max = self._allowance(room)
@@ -228,17 +236,21 @@ class Pump:
                 position = self._cursor.read_position
                 if self._parts.buffer.hides(position):
                     return True
+                if measure is not USUAL:
+                    entries_max, bytes_max = min(entries_max, measure.entries), min(bytes_max, measure.size_bytes)
                 found = self._read_cached(position, entries_max, bytes_max)
                 if found is None:
                     self._start(partial(self._read_next, position, entries_max, bytes_max))
                     return True
                 if not found:
+                    self._is_behind = False
                     return True
                 if not self._send_new(dispatcher, found):
                     return True
             entries_left -= len(found)
             bytes_left -= sum([len(entry.body) for entry in found])
             if entries_left <= 0 or bytes_left <= 0:
+                self._is_behind = True
                 return False
         return False
 
