@@ -35,13 +35,15 @@ class Loss(Enum):
 class Pages:
     """Operations are numbered from 0; a mark is the number of the next one."""
 
-    __slots__ = ("_applied", "_pending", "durable", "visible")
+    __slots__ = ("_applied", "_pending", "durable", "harmed", "visible")
 
     def __init__(self, content: bytes = b"") -> None:
         self.visible = bytearray(content)
         self.durable = bytearray(content)
         self._pending: list[Write | Resize] = []
         self._applied = 0
+        # Where bytes were damaged and not written since.
+        self.harmed: set[int] = set()
 
     def __len__(self) -> int:
         return len(self.visible)
@@ -49,6 +51,8 @@ class Pages:
     def write(self, offset: int, data: bytes) -> None:
         self._pending.append(Write(offset, data))
         _apply(self.visible, self._pending[-1])
+        if self.harmed:
+            self.harmed.difference_update(range(offset, offset + len(data)))
 
     def write_through(self, offset: int, data: bytes) -> None:
         """Written and durable at once, for itself alone: earlier writes stay where they are, earlier growth is kept."""
@@ -118,6 +122,7 @@ class Pages:
 
     def damage(self, offset: int, data: bytes) -> None:
         """Change bytes at rest, behind everyone's back."""
+        self.harmed.update(range(offset, offset + len(data)))
         for content in (self.visible, self.durable):
             end = min(len(content), offset + len(data))
             if end > offset:

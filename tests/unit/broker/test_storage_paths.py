@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from magnetar.broker.backlog import expire_messages
 from magnetar.broker.consumer import Consumer
-from magnetar.broker.dispatch.pump import Pump
+from magnetar.broker.dispatch.wake_measure import USUAL
 from magnetar.broker.policies.topic_settings import storage_settings
 from magnetar.broker.subscription import SubscriptionType
 from magnetar.broker.topic import Topic
@@ -151,12 +151,12 @@ def test_a_reader_who_finds_everything_in_memory_lets_others_have_their_turn() -
         await client.until_answers(500)
         await until(lambda: len(taken.delivered) == 1)
         topic.subscriptions["s"].on_flow(consumer, 1000)
-        assert len(taken.delivered) == 1 + Pump.ENTRIES_PER_WAKE
+        assert len(taken.delivered) == 1 + USUAL.entries
         await until(lambda: len(taken.delivered) == 500)
         assert taken.ids() == list(range(500))
         topic.subscriptions["s"].on_flow(consumer, 1000)
         topic.subscriptions["s"].redeliver(consumer, None)
-        assert len(taken.delivered) == 500 + Pump.ENTRIES_PER_WAKE, "what is given out again likewise"
+        assert len(taken.delivered) == 500 + USUAL.entries, "what is given out again likewise"
         await until(lambda: len(taken.delivered) == 1000)
         assert brokers.world.cluster.bookies["b1"].reads == 0
         await brokers.stop()
