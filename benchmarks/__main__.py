@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from benchmarks import (
     administering,
+    compacting,
     consuming,
     footprint,
     growth,
@@ -99,6 +100,7 @@ LOADS = (
     Load("cost of one more", "growth", fresh=growth.slopes),
     Load("recovery", "recovery", fresh=footprint.recovery, disk_gb=(0.2, 4.5, 5.5)),
     Load("recovery", "take-over", ours=takeover.take_over),
+    Load("beside compaction", "compaction", ours=compacting.compaction, disk_gb=(0.8, 1.5, 3.0)),
     Load("several clusters", "far-copies", ours=regions.far_copies),
     *(Load("knobs", name, ours=measure, disk_gb=(0.3, 1.5, 8.0)) for name, measure in knobs.ALL.items()),
 )
