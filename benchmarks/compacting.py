@@ -14,7 +14,7 @@ from benchmarks.figures import LESS, Figure, Scale, percentile
 from benchmarks.latency import at_rate
 from benchmarks.raw_frames import Shape
 from benchmarks.raw_publish import publish
-from benchmarks.servers import MagnetarServer, scraped, until_settled
+from benchmarks.servers import MagnetarServer, freshly_scraped, scraped, until_settled
 
 RATE: Final = 1_000
 LIMIT_BYTES: Final = 5_000_000
@@ -30,8 +30,6 @@ KEYS: Final = {
 }
 COPIED: Final = "bookie_COMPACTED_BYTES"
 BEGINNING_LIMIT_S: Final = 60.0
-# So long a scrape may be answered with the one before it.
-SCRAPE_KEPT_S: Final = 1.1
 
 
 def compaction(directory: Path, scale: Scale) -> list[Figure]:
@@ -45,7 +43,7 @@ def compaction(directory: Path, scale: Scale) -> list[Figure]:
         with closing(topics.Admin(server.web_url)) as admin:
             admin.call("DELETE", f"{topics.path_of(deleted)}?force=true")
         _until_compacting(server.web_url)
-        before, began = scraped(server.web_url)[COPIED], time.perf_counter()
+        before, began = freshly_scraped(server.web_url)[COPIED], time.perf_counter()
         beside = percentile(at_rate(server, rate=RATE, seconds=seconds).publish_ms, 99)
         copied, took_s = scraped(server.web_url)[COPIED] - before, time.perf_counter() - began
     settings = (
@@ -70,8 +68,6 @@ def compaction(directory: Path, scale: Scale) -> list[Figure]:
 
 def _until_compacting(web_url: str) -> None:
     until = time.monotonic() + BEGINNING_LIMIT_S
-    while scraped(web_url)[COPIED] <= 0:
+    while freshly_scraped(web_url)[COPIED] <= 0:
         if time.monotonic() > until:
             raise TimeoutError(f"no entry log was compacted within {BEGINNING_LIMIT_S:.0f} s")
-        time.sleep(SCRAPE_KEPT_S)
-    time.sleep(SCRAPE_KEPT_S)

@@ -22,9 +22,8 @@ from benchmarks.latency import at_rate
 from benchmarks.raw_consume import RawConsumer, consume
 from benchmarks.raw_frames import Shape
 from benchmarks.raw_publish import publish
-from benchmarks.servers import MagnetarServer, cpu_s, pss_mb, scraped, until_settled
+from benchmarks.servers import MagnetarServer, cpu_s, freshly_scraped, pss_mb, until_settled
 from magnetar import Client, CompressionType, InitialPosition
-from magnetar.config.admin import AdminSettings
 from tests.cluster import Cluster
 
 FORK: Final = multiprocessing.get_context("fork")
@@ -130,11 +129,11 @@ def broker_reads(directory: Path, scale: Scale) -> list[Figure]:
             topic = topics.fresh("reads")
             publish(server.service_url, Shape(1024), count=entries, topics=[topic])
             rate = consume([RawConsumer(server.service_url, topic, "all")], entries)
-            before = _fresh_scrape(server.web_url)
+            before = freshly_scraped(server.web_url)
             tail = percentile(at_rate(server, rate=500, seconds=1, consumed=True).end_to_end_ms, 50)
-            between = _fresh_scrape(server.web_url)
+            between = freshly_scraped(server.web_url)
             _read_behind(server)
-            share, behind = hit_percent(before, between), hit_percent(between, _fresh_scrape(server.web_url))
+            share, behind = hit_percent(before, between), hit_percent(between, freshly_scraped(server.web_url))
         settings = f"{entries:,} entries of 1 KiB; {words(config, 'broker')}"
         found.append(Figure(f"catch-up, {name}", rate / 1024, "MB/s", "more", "", settings, ("F-TUN-06",)))
         found.append(Figure(f"tail, {name}, from the cache", share, "%", "more", "", settings, ("F-TUN-06",)))
@@ -142,12 +141,6 @@ def broker_reads(directory: Path, scale: Scale) -> list[Figure]:
         found.append(Figure(f"tail that lags, {name}, from the cache", behind, "%", "more", "", lag, ("F-TUN-06",)))
         found.append(Figure(f"tail, {name}, p50", tail, "ms", "less", "", settings, ("F-TUN-06",)))
     return found
-
-
-def _fresh_scrape(web_url: str) -> dict[str, float]:
-    """Not the text of a scrape of a moment ago, which is answered again for a while."""
-    time.sleep(AdminSettings().metrics_kept_ms / 1000)
-    return scraped(web_url)
 
 
 def _read_behind(server: MagnetarServer) -> None:
@@ -226,8 +219,7 @@ def receiver_queue(directory: Path, scale: Scale) -> list[Figure]:
 def partitions(directory: Path, scale: Scale) -> list[Figure]:
     """A hot topic as one and as eight partitions, a producer on each, as many messages in flight in all.
 
-    With as many in flight on each, eight were slower: eight times as many waited in the server, which says nothing of
-    partitions.
+    With as many in flight on each, eight would have eight times as many on their way, which says nothing of partitions.
     """
     found = []
     rates: dict[int, list[float]] = {1: [], 8: []}

@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol, Self
 import psutil
 
 import magnetar
+from magnetar.config.admin import AdminSettings
 from magnetar.wire import compiled
 from tests.processes import StandaloneProcess
 
@@ -175,6 +176,12 @@ def scraped(web_url: str) -> dict[str, float]:
                 value = (line.rpartition("}")[2] if "}" in line else line.removeprefix(name)).split()[0]
                 found[name] = found.get(name, 0.0) + float(value)
     return found
+
+
+def freshly_scraped(web_url: str) -> dict[str, float]:
+    """Not the text of a scrape of a moment ago, which is answered again for a while."""
+    time.sleep(AdminSettings().metrics_kept_ms / 1000)
+    return scraped(web_url)
 
 
 class Disk(NamedTuple):

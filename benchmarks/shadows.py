@@ -5,7 +5,6 @@ Every broker reads for its own subscribers from the bookies: what leaves the own
 """
 
 import itertools
-import time
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +12,7 @@ from benchmarks.figures import LESS, Figure, Scale
 from benchmarks.raw_consume import RawConsumer, consume
 from benchmarks.raw_frames import Shape
 from benchmarks.raw_publish import Publisher
-from benchmarks.servers import scraped
-from magnetar.config.admin import AdminSettings
+from benchmarks.servers import freshly_scraped
 from tests.brokers import done, make_namespace, owner_of
 from tests.cluster import Cluster, RoleProcess
 
@@ -71,11 +69,9 @@ def fan_out(directory: Path, scale: Scale) -> list[Figure]:
             spread = Spread(cluster, namespace, shadows)
             owner, _ = spread.places[0]
             consumers = spread.consumers(subscriptions)
-            before = scraped(owner.web_url).get(_OUT, 0.0)
+            before = freshly_scraped(owner.web_url).get(_OUT, 0.0)
             rate = consume(consumers, entries * subscriptions, [spread.publisher(entries)])
-            # Until then the last scrape's text may be answered again.
-            time.sleep(AdminSettings().metrics_kept_ms / 1000)
-            out_mb[shadows] = (scraped(owner.web_url)[_OUT] - before) / 1e6
+            out_mb[shadows] = (freshly_scraped(owner.web_url)[_OUT] - before) / 1e6
             name = f"{subscriptions:,} subscriptions, {f'{shadows} shadows' if shadows else 'no shadow'}"
             settings = f"{entries:,} messages of 1 KiB to each, {rate:,.0f} deliveries/s in all; "
             settings += f"{SHADOWS + 1} brokers and 3 bookies on the same cores"
