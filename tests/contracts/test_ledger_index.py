@@ -187,6 +187,30 @@ def test_a_move_happens_only_from_the_place_it_names(on_shelf: Callable[..., Non
     on_shelf(check)
 
 
+def test_locations_are_those_of_these_very_entries(on_shelf: Callable[..., None]) -> None:
+    async def check(index: LedgerIndex) -> None:
+        for ledger_id in (1, 2, 3):
+            await index.put_places(rows(ledger_id, range(200), log_id=ledger_id))
+        await index.put_places(rows(1, range(7, 8), log_id=9))
+        await index.delete_ledger(2)
+        asked = [(ledger_id, entry_id) for entry_id in range(198, 202) for ledger_id in (3, 1, 2, 4)]
+        found = await index.locations([*asked, (1, 7), (1, 2**63 - 1)])
+        assert found == [
+            *(
+                location_of(ledger_id, entry_id * 100) if ledger_id in (1, 3) and entry_id < 200 else None
+                for ledger_id, entry_id in asked
+            ),
+            location_of(9, 700),
+            None,
+        ]
+        assert await index.locations([(3, entry_id) for entry_id in range(200)]) == [
+            location_of(3, entry_id * 100) for entry_id in range(200)
+        ]
+        assert await index.locations([]) == []
+
+    on_shelf(check)
+
+
 def test_a_deleted_ledger_is_gone_and_its_neighbours_stay(on_shelf: Callable[..., None]) -> None:
     async def write(index: LedgerIndex) -> None:
         for ledger_id in (1, 2, 3):

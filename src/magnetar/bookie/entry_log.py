@@ -42,6 +42,8 @@ from magnetar.errors import EntryUnknown
 from magnetar.runtime.disk import Disk, File
 
 _SCAN_BYTES: Final = 1024 * 1024
+# Cutting so much into entries takes a fifth of a millisecond of the loop at a kilobyte each.
+_CUT_BYTES: Final = 16 * 1024
 # A map is read whole: a million ledgers in one log is beyond what a log of 1 GiB is made for.
 _MAP_BYTES_MAX: Final = 64 * 1024 * 1024
 # How much larger the steps of a hurried flush are: adds that wait for room cost more than those behind a longer sync.
@@ -76,6 +78,10 @@ class EntryLogWriter:
     def log_id(self) -> int | None:
         """The log being written to."""
         return self._log_id if self._file is not None else None
+
+    @property
+    def has_unsynced(self) -> bool:
+        return self._unsynced_bytes > 0
 
     async def append(
         self,
@@ -255,8 +261,10 @@ class EntryLogs:
                 if not data:
                     break
                 offset += len(data)
-                for found in scan.feed(data):
-                    yield found
+                for begin in range(0, len(data), _CUT_BYTES):
+                    for found in scan.feed(data[begin : begin + _CUT_BYTES]):
+                        yield found
+                    await asyncio.sleep(0)
             for found in scan.end():
                 yield found
         finally:

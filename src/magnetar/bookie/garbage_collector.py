@@ -28,6 +28,9 @@ class Memory(Protocol):
     def forget(self, ledger_id: int) -> bool:
         """A ledger is gone for good: drop what is in memory. False: not yet, entries of it wait to be written out."""
 
+    def is_forgotten(self, ledger_id: int) -> bool:
+        """Whether a ledger is gone for good."""
+
     def tombstones(self) -> bytes:
         """The ledgers that were forgotten, for the index to remember."""
 
@@ -145,6 +148,9 @@ class GarbageCollector:
             held = await self._directory.logs.bytes_by_ledger(log_id)
             for ledger_id in held:
                 if ledger_id not in alive:
-                    # A ledger whose copy was dropped still has a state, but no entries.
-                    alive[ledger_id] = await index.last_entry_id(ledger_id) is not None
+                    # A ledger whose copy was dropped still has a state, but no entries. Of one that is gone the index
+                    # is not asked: it would pass over every row that is left of it, with the interpreter held.
+                    alive[ledger_id] = not self._memory.is_forgotten(ledger_id) and (
+                        await index.last_entry_id(ledger_id) is not None
+                    )
             self._garbage.on_log(log_id, held, is_alive=[each for each in held if alive[each]])

@@ -85,6 +85,10 @@ class LedgerIndex(ABC):
         """Places of a ledger from this entry on, rising."""
 
     @abstractmethod
+    async def locations(self, entries: Sequence[tuple[int, int]]) -> list[int | None]:
+        """Where each of these lies, by ledger and entry; None for one that is not here."""
+
+    @abstractmethod
     async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> Span | None:
         """From this entry's place to that of a later one, where a read of about `bytes_max` of the log brings more of
         this ledger than of others; `count_max` entries of this one's size at most. None when the entry is not here.

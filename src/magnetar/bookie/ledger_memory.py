@@ -31,6 +31,9 @@ class LedgerMemory:
         self._reader.forget(ledger_id)
         return state.encode()
 
+    def is_forgotten(self, ledger_id: int) -> bool:
+        return self._ledgers.table.is_deleted(ledger_id)
+
     def forget(self, ledger_id: int) -> bool:
         """A ledger is gone for good. Not yet, while entries of it wait to be written out."""
         if ledger_id in self._caches.ledger_ids():

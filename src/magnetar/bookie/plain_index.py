@@ -88,6 +88,10 @@ class PlainLedgerIndex(LedgerIndex):
             found.append(Place(entry_id, *rows[entry_id]))
         return found
 
+    async def locations(self, entries: Sequence[tuple[int, int]]) -> list[int | None]:
+        found = (self._places.get(ledger_id, {}).get(entry_id) for ledger_id, entry_id in entries)
+        return [None if place is None else place[0] for place in found]
+
     async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> Span | None:
         rows = self._places.get(ledger_id)
         if rows is None or entry_id not in rows:

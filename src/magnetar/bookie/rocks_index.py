@@ -68,6 +68,10 @@ class RocksLedgerIndex(LedgerIndex):
         found: list[Place] = await self._run(self._places, ledger_id, first_entry_id, count_max)
         return found
 
+    async def locations(self, entries: Sequence[tuple[int, int]]) -> list[int | None]:
+        found: list[int | None] = await self._run(self._locations, entries)
+        return found
+
     async def span(self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int) -> Span | None:
         found: Span | None = await self._run(self._span, ledger_id, entry_id, count_max, bytes_max)
         return found
@@ -196,6 +200,14 @@ class RocksLedgerIndex(LedgerIndex):
             found.append(Place(entry_id, *_VALUE.unpack(rows.value())))
             rows.next()
         rows.status()
+        return found
+
+    def _locations(self, entries: Sequence[tuple[int, int]]) -> list[int | None]:
+        # One by one: an iterator that seeks among a deleted ledger's rows passes over all that are left of it.
+        found: list[int | None] = []
+        for start in range(0, len(entries), _ROWS_PER_LOOK):
+            keys = [_PLACE + _IDS.pack(*ids) for ids in entries[start : start + _ROWS_PER_LOOK]]
+            found += [None if value is None else _VALUE.unpack(value)[0] for value in self._database[keys]]
         return found
 
     def _last_entry_id(self, ledger_id: int) -> int | None:

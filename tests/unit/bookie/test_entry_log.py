@@ -92,6 +92,37 @@ def test_a_scan_gives_every_entry_and_stops_before_the_map() -> None:
     run(scenario())
 
 
+def test_a_scan_lets_others_in_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of small entries held the loop for three milliseconds, at each step of a compaction."""
+    monkeypatch.setattr("magnetar.bookie.entry_log._CUT_BYTES", 4 * SIZE)
+
+    async def scenario() -> None:
+        disk = SimulatedDisk()
+        await disk.make_directory("d")
+        logs = await EntryLogs.open(disk, "d", replace(SETTINGS, entry_log_bytes_max=1 << 20))
+        writer = logs.writer()
+        await writer.append(BY_LEDGER, bytearray())
+        await writer.finish()
+        held: list[int] = [0]
+        ended = asyncio.Event()
+
+        async def others() -> None:
+            while not ended.is_set():
+                held.append(0)
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        async for _ in logs.scan(0):
+            held[-1] += 1
+        ended.set()
+        await beside
+        assert sum(held) == len(ENTRIES)
+        assert max(held) <= 5
+        await logs.close()
+
+    run(scenario())
+
+
 def test_few_files_stay_open_however_many_reads_there_are() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk(faults=DiskFaults(read_latency=Latency(0.1, 0.2), name_latency=Latency(0.0, 0.1)))

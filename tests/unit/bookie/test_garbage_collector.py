@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
+from magnetar.bookie.ledger_index import Place
 from magnetar.bookie.ledger_questions import LedgerQuestions
 from magnetar.bookie.storage import BookieStorage
 from magnetar.config.bookie import BookieSettings
@@ -212,6 +214,36 @@ def test_a_ledger_with_entries_still_to_be_written_out_waits_for_the_next_round(
     run(scenario())
 
 
+def test_nobody_seeks_among_what_is_left_of_a_deleted_ledger() -> None:
+    """RocksDB passes over each of its rows, with the interpreter held: 76 ms for 200,000 entries."""
+
+    async def scenario() -> None:
+        metadata = Metadata(1, 2)
+        settings = replace(SETTINGS, major_compaction_share=0.8)
+        async with bench(SimulatedDisk(), settings, questions=metadata.questions()) as storage:
+            await _fill(storage, (1, 2), 60)
+            index = storage.housekeeping._collectors[0]._directory.index
+            sought: list[int] = []
+            seek, look = index.last_entry_id, index.places
+
+            async def last_entry_id(ledger_id: int) -> int | None:
+                sought.append(ledger_id)
+                return await seek(ledger_id)
+
+            async def places(ledger_id: int, first_entry_id: int, count_max: int) -> list[Place]:
+                sought.append(ledger_id)
+                return await look(ledger_id, first_entry_id, count_max)
+
+            metadata.ledger_ids.discard(2)
+            with patch.object(index, "last_entry_id", last_entry_id), patch.object(index, "places", places):
+                await storage.housekeeping.collect()
+                await storage.housekeeping.collect(major=True)
+            assert storage.housekeeping._collectors[0].compactor.entries_passed > 0, "it was there to be looked at"
+            assert set(sought) == {1}
+
+    run(scenario())
+
+
 @pytest.mark.feature("F-GC-03", "F-GC-04", "F-GC-05")
 def test_compaction_keeps_what_is_alive_and_frees_the_rest() -> None:
     async def scenario() -> None:
@@ -402,10 +434,30 @@ def test_a_crash_at_any_call_of_a_collection_loses_nothing_alive(how: str) -> No
     assert number > 40
 
 
+class Watch:
+    """asyncio as far as compaction uses it, on a clock that only its own rests move."""
+
+    now_s = 0.0
+
+    @classmethod
+    async def sleep(cls, delay_s: float) -> None:
+        cls.now_s += delay_s
+        await asyncio.sleep(0)
+
+    @classmethod
+    def get_running_loop(cls) -> "type[Watch]":
+        return cls
+
+    @classmethod
+    def time(cls) -> float:
+        return cls.now_s
+
+
 @pytest.mark.feature("F-GC-07")
 @pytest.mark.parametrize("by_bytes", [True, False])
 def test_compaction_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch, by_bytes: bool) -> None:
-    """After each batch it rests as long as the batch may take; foreground reads and adds go on meanwhile."""
+    """On the loop's clock it takes as long as copying so much may take, and an eighth of that for what is dead."""
+    Watch.now_s = 0.0
     settings = replace(
         SETTINGS,
         major_compaction_share=0.8,
@@ -413,26 +465,23 @@ def test_compaction_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch, by_bytes:
         compaction_bytes_per_second_max=50_000,
         compaction_entries_per_second_max=700,
     )
-    rests: list[float] = []
-    real_sleep = asyncio.sleep
-
-    async def rest(delay_s: float) -> None:
-        rests.append(delay_s)
-        await real_sleep(0)
 
     async def scenario() -> None:
         metadata = Metadata(1, 2)
         async with bench(SimulatedDisk(), settings, questions=metadata.questions()) as storage:
             await _fill(storage, (1, 2), 60)
             metadata.ledger_ids.discard(2)
-            monkeypatch.setattr("magnetar.bookie.compaction.asyncio.sleep", rest)
+            monkeypatch.setattr("magnetar.bookie.compaction.asyncio", Watch)
             await storage.housekeeping.collect(major=True)
-            monkeypatch.setattr("magnetar.bookie.compaction.asyncio.sleep", real_sleep)
             compactor = storage.housekeeping._collectors[0].compactor
             assert compactor.entries_copied > 0
-            # Bytes or entries copied, divided by the time rested, is the limit; never more.
-            copied = compactor.bytes_copied if by_bytes else compactor.entries_copied
-            assert copied / sum(rests) == pytest.approx(50_000 if by_bytes else 700)
+            assert compactor.entries_passed > 0
+            copied, passed = (
+                (compactor.bytes_copied, compactor.bytes_passed)
+                if by_bytes
+                else (compactor.entries_copied, compactor.entries_passed)
+            )
+            assert (copied + passed / 8) / Watch.now_s == pytest.approx(50_000 if by_bytes else 700)
             await _check(storage, (1,), 60)
 
     run(scenario())
