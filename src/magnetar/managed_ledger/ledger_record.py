@@ -66,13 +66,9 @@ class LedgerRecord:
         following = LedgerRecord()
         info = following._info
         info.CopyFrom(self._info)
-        del info.ledgerInfo[:]
-        for span in ledgers:
-            ledger = info.ledgerInfo.add()
-            known = self._ledgers.get(span.ledger_id)
-            if known is not None:
-                ledger.CopyFrom(known)
-            ledger.ledgerId = span.ledger_id
+        spans = list(ledgers)
+        self._make_room(info, [span.ledger_id for span in spans])
+        for span, ledger in zip(spans, info.ledgerInfo, strict=True):
             # An open ledger has no numbers on record, as upstream writes it: whoever opens the log counts its entries.
             if span.closed_ms:
                 ledger.entries, ledger.size = span.entries, span.size_bytes
@@ -86,16 +82,43 @@ class LedgerRecord:
         following.reserved = self.reserved
         return following
 
+    def _make_room(self, info: ManagedLedgerInfo, ledger_ids: list[int]) -> None:
+        """Let a copy of our record have these ledgers, each with all that is known of it."""
+        known_ids = [ledger.ledgerId for ledger in info.ledgerInfo]
+        trimmed = known_ids.index(ledger_ids[0]) if ledger_ids and ledger_ids[0] in self._ledgers else len(known_ids)
+        stay = known_ids[trimmed:]
+        if stay != ledger_ids[: len(stay)]:
+            # Not the same ones without the oldest and with new ones behind them, which is what nearly always happens.
+            trimmed, stay = len(known_ids), []
+        del info.ledgerInfo[:trimmed]
+        for ledger_id in ledger_ids[len(stay) :]:
+            ledger = info.ledgerInfo.add()
+            known = self._ledgers.get(ledger_id)
+            if known is not None:
+                ledger.CopyFrom(known)
+            ledger.ledgerId = ledger_id
+
     def with_properties(self, properties: Mapping[str, str]) -> "LedgerRecord":
         """The next record, with other properties for users."""
-        return self.with_list(self.spans(), properties=properties)
+        following = self._alike()
+        following.properties = dict(properties)
+        return following
 
     def with_reserved(self, ledger_id: int | None) -> "LedgerRecord":
         """The next record, with another id for the ledger that is being made; an earlier one is to be deleted."""
-        following = self.with_list(self.spans())
+        following = self._alike()
         if self.reserved is not None and self.reserved not in self._ledgers:
             following.deleting = sorted({*self.deleting, self.reserved})
         following.reserved = ledger_id
+        return following
+
+    def _alike(self) -> "LedgerRecord":
+        """The next record with the same list, which is shared: no record changes its own."""
+        following = LedgerRecord()
+        following._info, following._ledgers = self._info, self._ledgers
+        following.properties, following.kept = dict(self.properties), dict(self.kept)
+        following.deleting, following.reserved = list(self.deleting), self.reserved
+        following.terminated, following.is_deleted = self.terminated, self.is_deleted
         return following
 
     def encode(self) -> bytes:

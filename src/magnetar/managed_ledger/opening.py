@@ -33,7 +33,8 @@ async def take_over(log: LogParts, *, create: bool, properties: Mapping[str, str
         spans = await _ended_spans(log, present)
         # A terminated log keeps its last ledger even if it is empty: that is where it ends.
         kept = [span for span in spans if span.entries] or (spans[-1:] if present.terminated else [])
-        empty = [span.ledger_id for span in spans if span not in kept]
+        kept_ids = frozenset(span.ledger_id for span in kept)
+        empty = [span.ledger_id for span in spans if span.ledger_id not in kept_ids]
         following = present.with_reserved(None).with_list(kept, deleting=[*_left_over(present), *empty])
         try:
             await log.catalog.record.write(following.encode())

@@ -8,6 +8,8 @@ import cramjam
 import lz4.block
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from magnetar.errors import DamagedRecord
 from magnetar.ids import Position
@@ -112,3 +114,45 @@ def test_where_it_was_terminated() -> None:
     record = LedgerRecord(LedgerRecord().with_list([LedgerSpan(4)], terminated=Position(4, 9)).encode())
     assert record.terminated == Position(4, 9)
     assert record.with_list([LedgerSpan(4)]).terminated == Position(4, 9)
+
+
+@given(known=st.lists(st.integers(0, 9), unique=True), following=st.lists(st.integers(0, 12), unique=True))
+def test_a_ledger_keeps_what_is_known_of_it_wherever_it_comes_to_stand(known: list[int], following: list[int]) -> None:
+    """Trimmed in front, lengthened behind, or put together anew: all the same as one by one."""
+    stored = ManagedLedgerInfo()
+    for ledger_id in known:
+        ledger = stored.ledgerInfo.add(ledgerId=ledger_id, entries=ledger_id, size=1, timestamp=5)
+        ledger.offloadContext.uidLsb = ledger_id
+    before = LedgerRecord(stored.SerializeToString())
+    spans = [LedgerSpan(ledger_id, entries=7, size_bytes=70, closed_ms=ledger_id % 3) for ledger_id in following]
+    after = before.with_list(spans)
+    found = ManagedLedgerInfo.FromString(after.encode()).ledgerInfo
+    assert [each.ledgerId for each in found] == following
+    for each in found:
+        assert each.offloadContext.HasField("uidLsb") == (each.ledgerId in known)
+        assert each.timestamp == each.ledgerId % 3
+        closed = (7, 70)
+        is_open_as_known = (each.ledgerId, 1) if each.ledgerId in known else (0, 0)
+        assert (each.entries, each.size) == (closed if each.timestamp else is_open_as_known)
+    assert [ledger.ledgerId for ledger in ManagedLedgerInfo.FromString(before.encode()).ledgerInfo] == known
+    assert sorted(span.ledger_id for span in after.spans()) == sorted(following)
+
+
+def test_a_record_that_names_a_ledger_twice_names_it_once_in_the_next() -> None:
+    stored = ManagedLedgerInfo()
+    for entries in (1, 2):
+        stored.ledgerInfo.add(ledgerId=3, entries=entries, size=entries, timestamp=5)
+    record = LedgerRecord(stored.SerializeToString())
+    following = ManagedLedgerInfo.FromString(record.with_list(record.spans()).encode())
+    assert [(each.ledgerId, each.entries) for each in following.ledgerInfo] == [(3, 2)]
+
+
+def test_the_next_record_leaves_the_one_before_as_it_is() -> None:
+    record = LedgerRecord(pulsar_record().SerializeToString())
+    before = record.encode()
+    for following in (record.with_reserved(99), record.with_properties({"a": "b"})):
+        following.deleting.append(5)
+        following.properties["c"] = "d"
+        following.with_list([LedgerSpan(1, closed_ms=1)]).encode()
+    assert record.encode() == before
+    assert (record.reserved, record.deleting) == (None, [])
