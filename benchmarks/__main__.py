@@ -83,7 +83,7 @@ LOADS = (
     Load("latency", "latency-sizes", shared=latency.sizes, rounds=3, disk_gb=(0.2, 0.4, 1.4)),
     Load("latency", "one-at-a-time", shared=latency.one_at_a_time, rounds=3),
     Load("latency", "end-to-end", shared=latency.end_to_end, rounds=5),
-    Load("latency", "beside-a-reader", shared=latency.beside_a_reader, rounds=3, disk_gb=(0.05, 0.2, 2.0)),
+    Load("latency", "beside-a-reader", shared=latency.beside_a_reader, rounds=5, disk_gb=(0.05, 0.2, 2.0)),
     Load("consume", "catch-up", shared=consuming.catch_up, rounds=3, disk_gb=(0.1, 1.4, 4.0)),
     Load("consume", "tailing", shared=consuming.tailing, rounds=3, disk_gb=(0.2, 3.2, 5.6)),
     Load("consume", "consume-official", shared=consuming.python_clients, rounds=3, disk_gb=(0.05, 0.3, 1.7)),
@@ -100,9 +100,9 @@ LOADS = (
     Load("cost of one more", "growth", fresh=growth.slopes),
     Load("recovery", "recovery", fresh=footprint.recovery, disk_gb=(0.2, 4.5, 5.5)),
     Load("recovery", "take-over", ours=takeover.take_over),
-    Load("beside compaction", "compaction", ours=compacting.compaction, disk_gb=(0.8, 1.5, 3.0)),
+    Load("beside compaction", "compaction", ours=compacting.compaction, rounds=3, disk_gb=(0.8, 1.5, 3.0)),
     Load("several clusters", "far-copies", ours=regions.far_copies),
-    *(Load("knobs", name, ours=measure, disk_gb=(0.3, 1.5, 8.0)) for name, measure in knobs.ALL.items()),
+    *(Load("knobs", name, ours=measure, disk_gb=(0.5, 4.5, 12.0)) for name, measure in knobs.ALL.items()),
 )
 
 

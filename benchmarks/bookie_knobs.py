@@ -3,17 +3,20 @@
 
 import multiprocessing
 import os
+import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
+
+import psutil
 
 from benchmarks.bookie_adds import measure
 from benchmarks.bookie_isolation import CatchUp, Reader, catch_up, latencies
 from benchmarks.changed_keys import words
-from benchmarks.figures import CLOSED_LOOP, Figure, Scale, percentile
-from benchmarks.servers import scraped, until_settled
+from benchmarks.figures import CLOSED_LOOP, LESS, MORE, Figure, Scale, percentile
+from benchmarks.servers import disk_of, scraped, until_settled
+from benchmarks.turns import Turns, in_turns, turns_of
 from tests.cluster import Cluster, RoleProcess
 from tests.processes import free_port
 
@@ -22,6 +25,14 @@ LEDGERS: Final = 10
 JOURNALS: Final = (1, 2, 4)
 SYNC: Final = "as it comes"
 NO_SYNC: Final = "no sync"
+RATE: Final = "rate"
+P99: Final = "p99"
+# Ledgers of the adds that come one at a time.
+PROBED: Final = 100_000
+# A file system without a disk, how much room it must have, and how many adds of a turn fit into that.
+MEMORY: Final = Path("/dev/shm")
+IN_MEMORY_GB: Final = 4.0
+IN_MEMORY_MAX: Final = 60_000
 
 
 def _ports() -> list[str]:
@@ -66,72 +77,122 @@ class _Storage:
         return f"http://127.0.0.1:{self.said['httpserver'].rpartition(':')[2]}"
 
 
-def writes(directory: Path, scale: Scale) -> list[Figure]:
-    found = []
-    adds = scale.of(10_000, 60_000, 400_000)
-    two = ",".join(str(directory / f"journal-{number}") for number in range(2))
+def _write_variants(directory: Path) -> dict[str, dict[str, str]]:
+    journals = ",".join(str(directory / f"journal-{number}") for number in range(2))
     ledgers = ",".join(str(directory / f"ledgers-{number}") for number in range(2))
-    variants = [
-        (SYNC, {}),
-        (NO_SYNC, {"journalSyncData": "false"}),
-        ("no sync, pages every 10 ms", {"journalSyncData": "false", "journalPageCacheFlushIntervalMSec": "10"}),
-        ("groups of 10 ms", {"journalMaxGroupWaitMSec": "10"}),
-        ("two journals", {"journalDirectories": two}),
-        ("two ledger directories", {"ledgerDirectories": ledgers}),
-        ("write cache of 8 MB", {"dbStorage_writeCacheMaxSizeMb": "8"}),
-        ("flushed every second", {"flushInterval": "1000"}),
-        ("50,000 adds may be pending", {"maxPendingAddRequestsPerThread": "50000"}),
-        ("8 add threads", {"numAddWorkerThreads": "8"}),
-    ]
-    p99: dict[str, float] = {}
-    for number, (name, config) in enumerate(variants):
-        with _Storage(directory / str(number), config) as storage:
-            common = {"connections": 2, "ledgers": LEDGERS, "window": 2_000}
-            measure(storage.said, adds=adds // 10, base=1, **common)
-            run = measure(storage.said, adds=adds, base=1_000, **common)
+    return {
+        SYNC: {},
+        NO_SYNC: {"journalSyncData": "false"},
+        "no sync, pages every 10 ms": {"journalSyncData": "false", "journalPageCacheFlushIntervalMSec": "10"},
+        "groups of 10 ms": {"journalMaxGroupWaitMSec": "10"},
+        "two journals": {"journalDirectories": journals},
+        "two ledger directories": {"ledgerDirectories": ledgers},
+        "write cache of 8 MB": {"dbStorage_writeCacheMaxSizeMb": "8"},
+        "flushed every second": {"flushInterval": "1000"},
+        "50,000 adds may be pending": {"maxPendingAddRequestsPerThread": "50000"},
+        "8 add threads": {"numAddWorkerThreads": "8"},
+    }
+
+
+def writes(directory: Path, scale: Scale) -> list[Figure]:
+    """A bookie for each variant, all of them there at once."""
+    adds = scale.of(10_000, 60_000, 100_000)
+    settled_s = scale.of(2, 3, 60)
+    variants = _write_variants(directory)
+    common = {"connections": 2, "ledgers": LEDGERS, "window": 2_000}
+    # One that gathers groups takes as long as they wait for each.
+    probes = {
+        name: scale.of(100, 100, 500) * (1 if "journalMaxGroupWaitMSec" in config else 10)
+        for name, config in variants.items()
+    }
+    with ExitStack() as stack:
+        storages = {
+            name: stack.enter_context(_Storage(directory / str(number), config))
+            for number, (name, config) in enumerate(variants.items())
+        }
+        for storage in storages.values():
+            measure(storage.said, adds=adds // 2, base=1, **common)
+        until_settled(storages[SYNC].bookie.pid, settled_s)
+
+        def measured(name: str, turn: int) -> dict[str, float]:
+            storage = storages[name]
+            run = measure(storage.said, adds=adds, base=1_000 * (1 + turn), **common)
             # What the load left is written out first: a single add's time is not to be that of its checkpoint.
-            until_settled(storage.bookie.pid, scale.of(2, 60, 60))
-            probes = scale.of(100, 500, 2_000) * (1 if "journalMaxGroupWaitMSec" in config else 4)
-            taken = [1000 * each for each in latencies(storage.port, 5_000, probes)]
+            until_settled(storage.bookie.pid, settled_s)
+            alone = latencies(storage.port, PROBED + turn, probes[name])
+            return {RATE: run.adds_per_s, P99: 1000 * percentile(alone, 99)}
+
+        taken = in_turns([*variants], turns_of(scale), measured)
+    found = []
+    for name, config in variants.items():
         settings = f"adds of 1 KiB over TCP; {words(config, 'bookie', directory)}"
-        found.append(Figure(f"bookie, {name}", run.adds_per_s, "adds/s", "more", "", settings, ("F-TUN-04",)))
-        p99[name] = percentile(taken, 99)
-        settings += f"; {probes:,} one at a time, {CLOSED_LOOP}"
+        found.append(taken.figure(name, RATE, f"bookie, {name}", "adds/s", MORE, settings, ("F-TUN-04",)))
+        settings += f"; {probes[name]:,} one at a time, {CLOSED_LOOP}"
         tags = ("F-TUN-04", "F-BKS-08") if name in (SYNC, NO_SYNC) else ("F-TUN-04",)
-        found.append(Figure(f"bookie, {name}, p99 of one add", p99[name], "ms", "less", "", settings, tags))
-    ratio = p99[NO_SYNC] / p99[SYNC]
-    found.append(Figure("  p99 of one add, no sync against sync", ratio, "times", "less", "", "", ("F-BKS-08",)))
+        found.append(taken.figure(name, P99, f"bookie, {name}, p99 of one add", "ms", LESS, settings, tags))
+    settings = "adds of 1 KiB over TCP, as many in flight as a window takes"
+    name = "  adds, no sync against sync"
+    found.append(taken.ratio(NO_SYNC, SYNC, RATE, name, MORE, settings, ("F-TUN-04",)))
+    what = "  p99 of one add, no sync against sync"
+    found.append(taken.ratio(NO_SYNC, SYNC, P99, what, LESS, "", ("F-BKS-08",)))
     return found
 
 
 def journals(directory: Path, scale: Scale) -> list[Figure]:
-    """One, two and four journal directories, in turns; every add after a sync."""
+    """One, two and four journal directories; every add after a sync. And where there is room for it, in memory: what
+    several directories bring when they share no disk, only the cores.
+    """
+    settings = "adds of 1 KiB over TCP, every one after a sync; all directories on one disk"
     adds = scale.of(10_000, 60_000, 400_000)
-    turns = scale.of(1, 3, 5)
-    rates: dict[int, list[float]] = {count: [] for count in JOURNALS}
+    tags = ("F-BKS-05",)
+    taken = _journals_in_turns(directory, directory, adds, scale)
+    found = [taken.figure(count, RATE, _journals_name(count), "adds/s", MORE, settings, tags) for count in JOURNALS]
+    for count, aim in ((2, ""), (4, "≥ 2")):
+        what = f"{settings}: a factor of 2 needs several disks, and cores"
+        name = f"  {count} directories against 1"
+        found.append(taken.ratio(count, 1, RATE, name, MORE, what, tags, aim))
+    if not _memory_has_room():
+        return found
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=MEMORY) as journals_at:
+        taken = _journals_in_turns(directory / "memory", Path(journals_at), min(adds, IN_MEMORY_MAX), scale)
+    settings = "adds of 1 KiB over TCP; journals in memory, where a sync costs nothing: the cores alone are shared"
+    found += [
+        taken.figure(count, RATE, f"{_journals_name(count)} in memory", "adds/s", MORE, settings, tags)
+        for count in JOURNALS
+    ]
+    found.append(taken.ratio(4, 1, RATE, "  4 directories in memory against 1", MORE, settings, tags))
+    return found
+
+
+def _journals_name(count: int) -> str:
+    return f"bookie, {count} journal {'directory' if count == 1 else 'directories'}"
+
+
+def _memory_has_room() -> bool:
+    if not MEMORY.is_dir() or not disk_of(MEMORY).is_memory:
+        return False
+    return min(disk_of(MEMORY).room_gb, psutil.virtual_memory().available / 2**30) > IN_MEMORY_GB
+
+
+def _journals_in_turns(directory: Path, journals_at: Path, adds: int, scale: Scale) -> Turns[int]:
+    common = {"connections": 2, "ledgers": JOURNALS[-1] * LEDGERS, "window": 2_000}
     with ExitStack() as stack:
         storages = {}
         for count in JOURNALS:
-            own = directory / str(count)
-            named = ",".join(str(own / f"journal-{number}") for number in range(count))
-            storages[count] = stack.enter_context(_Storage(own, {"journalDirectories": named}))
-        common = {"connections": 2, "ledgers": JOURNALS[-1] * LEDGERS, "window": 2_000}
-        for storage in storages.values():
-            measure(storage.said, adds=adds // 10, base=1, **common)
-        for turn in range(turns):
-            for count, storage in storages.items():
-                until_settled(storage.bookie.pid, scale.of(2, 60, 60))
-                rates[count].append(measure(storage.said, adds=adds, base=1_000 * (1 + turn), **common).adds_per_s)
-    settings = f"adds of 1 KiB over TCP, every one after a sync; median of {turns} turns; all directories on one disk"
-    found = []
-    for count, found_rates in rates.items():
-        name = f"bookie, {count} journal {'directory' if count == 1 else 'directories'}"
-        found.append(Figure(name, median(found_rates), "adds/s", "more", "", settings, ("F-BKS-05",)))
-    for count in JOURNALS[1:]:
-        ratio = median(rates[count]) / median(rates[1])
-        what = f"{settings}: a factor of 2 needs several disks, and cores"
-        found.append(Figure(f"  {count} directories against 1", ratio, "times", "more", "", what, ("F-BKS-05",)))
-    return found
+            named = ",".join(str(journals_at / str(count) / f"journal-{number}") for number in range(count))
+            storages[count] = stack.enter_context(_Storage(directory / str(count), {"journalDirectories": named}))
+
+        def measured(count: int, turn: int) -> dict[str, float]:
+            storage = storages[count]
+            until_settled(storage.bookie.pid, scale.of(2, 60, 60))
+            return {RATE: measure(storage.said, adds=adds, base=1_000 * (1 + turn), **common).adds_per_s}
+
+        return in_turns(
+            JOURNALS,
+            turns_of(scale),
+            measured,
+            lambda count: measure(storages[count].said, adds=adds // 10, base=1, **common),
+        )
 
 
 def _fill(storage: _Storage, entries: int) -> None:
@@ -183,25 +244,32 @@ def thrash_ratio(before: dict[str, float], after: dict[str, float]) -> float:
 
 
 def reads(directory: Path, scale: Scale) -> list[Figure]:
-    found = []
+    """One bookie, which starts anew with each variant."""
     entries = scale.of(1_000, 10_000, 50_000)
-    seconds = scale.of(1, 4, 10)
-    variants = [
-        ("as it comes", {}),
-        ("read cache of 1 MB", {"dbStorage_readAheadCacheMaxSizeMb": "1"}),
-        ("read cache of 256 MB", {"dbStorage_readAheadCacheMaxSizeMb": "256"}),
-        ("10 entries ahead", {"dbStorage_readAheadCacheBatchSize": "10"}),
-        ("index cache of 1 MB", {"dbStorage_rocksDB_blockCacheSize": str(1024 * 1024)}),
-        ("one read worker", {"numReadWorkerThreads": "1"}),
-        ("16 reads may be pending", {"maxPendingReadRequestsPerThread": "16"}),
-    ]
+    seconds = scale.of(1, 2, 5)
+    variants: dict[str, dict[str, str]] = {
+        "as it comes": {},
+        "read cache of 1 MB": {"dbStorage_readAheadCacheMaxSizeMb": "1"},
+        "read cache of 256 MB": {"dbStorage_readAheadCacheMaxSizeMb": "256"},
+        "10 entries ahead": {"dbStorage_readAheadCacheBatchSize": "10"},
+        "index cache of 1 MB": {"dbStorage_rocksDB_blockCacheSize": str(1024 * 1024)},
+        "one read worker": {"numReadWorkerThreads": "1"},
+        "16 reads may be pending": {"maxPendingReadRequestsPerThread": "16"},
+    }
     with _Storage(directory, {}) as storage:
         _fill(storage, entries)
-        for name, config in variants:
-            _cold(storage, config)
-            rate, _ = _scanned(storage, entries, 2, seconds)
-            settings = f"2 readers of {entries:,} entries of 1 KiB, cold; {words(config, 'bookie')}"
-            found.append(Figure(f"bookie reads, {name}", rate, "entries/s", "more", "", settings, ("F-TUN-05",)))
+        _cold(storage, {})
+        _scanned(storage, entries, 2, 1)
+
+        def measured(name: str, _: int) -> dict[str, float]:
+            _cold(storage, variants[name])
+            return {RATE: _scanned(storage, entries, 2, seconds)[0]}
+
+        taken = in_turns([*variants], turns_of(scale), measured)
+    found = []
+    for name, config in variants.items():
+        settings = f"2 readers of {entries:,} entries of 1 KiB, cold, {seconds} s; {words(config, 'bookie')}"
+        found.append(taken.figure(name, RATE, f"bookie reads, {name}", "entries/s", MORE, settings, ("F-TUN-05",)))
     return found
 
 

@@ -7,7 +7,7 @@ nothing may grow faster than its number. Memory is PSS, so what a server gives b
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from benchmarks import topics
@@ -22,7 +22,7 @@ from magnetar.wire.proto import pulsar_api_pb2 as pb
 
 Make = Callable[[int], None]
 MEMORY_TOLD_MB = 1.0
-"""What a server's memory moves by itself within seconds: a half that weighs less is counted as so much."""
+"""What a server's memory moves by itself within seconds: a half that weighs less tells nothing of another."""
 
 
 @contextmanager
@@ -81,6 +81,10 @@ def of_ledgers(server: Server, total: int) -> Iterator[Make]:
 def of_ack_holes(server: Server, total: int) -> Iterator[Make]:
     """Every second message of a Shared subscription is acknowledged: each leaves a hole behind it."""
     topic = topics.fresh("growth")
+    with closing(topics.Admin(server.web_url)) as admin:
+        # Else nothing is sent beyond 50,000 that are not acknowledged.
+        for limited in ("Consumer", "Subscription"):
+            admin.call("POST", f"namespaces/public/default/maxUnackedMessagesPer{limited}", 0)
     ids: list[pb.MessageIdData] = []
 
     def keep(message: memoryview) -> None:
@@ -103,66 +107,68 @@ def of_ack_holes(server: Server, total: int) -> Iterator[Make]:
 
 
 KINDS = (
-    ("topic", of_topics, (100, 500, 5_000), "≤ 20 KB"),
-    ("subscription", of_subscriptions, (100, 500, 5_000), ""),
-    ("consumer", of_consumers, (50, 300, 2_000), ""),
-    ("connection", of_connections, (50, 300, 2_000), ""),
-    ("ack hole", of_ack_holes, (1_000, 10_000, 500_000), ""),
-    ("ledger", of_ledgers, (10, 120, 500), ""),
+    ("topic", of_topics, (100, 2_000, 5_000), "≤ 20 KB"),
+    ("subscription", of_subscriptions, (100, 1_000, 5_000), ""),
+    ("consumer", of_consumers, (50, 2_000, 5_000), ""),
+    ("connection", of_connections, (50, 1_000, 2_000), ""),
+    ("ack hole", of_ack_holes, (1_000, 100_000, 500_000), ""),
+    ("ledger", of_ledgers, (10, 300, 500), ""),
 )
 
 
 def slopes(peer: Peer, directory: Path, scale: Scale) -> list[Figure]:
-    """A fresh server for all of them; a few are made first, so that what the first one loads is not counted."""
+    """Each kind on a fresh server, so that none takes memory that another one left."""
     found: list[Figure] = []
-    with peer.server(directory) as server:
-        for name, make_in, sizes, aim in KINDS:
-            half = scale.of(*sizes)
-            with make_in(server, 2 * half + half // 5) as make:
-                for number in range(half // 5):
-                    make(number)
-                # Some seconds after its first write a server prepares for more, which weighs tens of megabytes.
-                until_settled(server.pid)
-                memory, cpu = [pss_mb(server.pid)], [cpu_s(server.pid)]
-                at = half // 5
-                for _ in range(2):
-                    for number in range(at, at + half):
-                        make(number)
-                    at += half
-                    time.sleep(0.3)
-                    memory.append(pss_mb(server.pid))
-                    cpu.append(cpu_s(server.pid))
-                until_settled(server.pid)
-                time.sleep(scale.of(1, 5, 10))  # what making them leaves behind is collected once: not idleness
-                # A checkpoint a minute of 70 ms is 3 % of so short a while as three seconds.
-                idle = busy_percent(server.pid, idle_s := scale.of(1, 10, 60))
-                settings = f"the second {half:,} of {at:,}"
-                # A server that gives memory back meanwhile hides what they weigh, and no aim is reached by that.
-                weight = max(0.0, memory[2] - memory[1]) * 1024 / half
-                told = settings if weight else f"{settings}; ours is less than can be told"
-                aim = aim if weight else ""
-                found.append(Figure(f"memory of one more {name}", weight, "KB", "less", aim, told))
-                found.append(
-                    Figure(f"  CPU to make one more {name}", (cpu[2] - cpu[1]) * 1e6 / half, "µs", "less", "", settings)
-                )
-                halves = f"{half:,} after {half:,}, behind {half // 5:,}"
-                second, first = cpu[2] - cpu[1], max(cpu[1] - cpu[0], 0.01)
-                what = f"of the second half against the first, {name}s"
-                found.append(Figure(f"  CPU {what}", second / first, "times", "less", "≤ 1.5", halves))
-                found += memory_of_halves(f"  memory {what}", memory, halves)
-                over = f"over {idle_s} s"
-                found.append(Figure(f"  idle CPU with {at:,} {name}s", idle, "% of a core", "less", "1 %", over))
+    for name, make_in, sizes, aim in KINDS:
+        half = scale.of(*sizes)
+        with peer.server(directory / name.replace(" ", "-")) as server, make_in(server, 2 * half + half // 5) as make:
+            found += _slopes_of(server, make, name, half, aim, scale)
     return found
 
 
+def _slopes_of(server: Server, make: Make, name: str, half: int, aim: str, scale: Scale) -> list[Figure]:
+    """A few are made first, so that what the first one loads is not counted."""
+    for number in range(at := half // 5):
+        make(number)
+    # Some seconds after its first write a server prepares for more, which weighs tens of megabytes.
+    publish(server.service_url, Shape(1024), count=100, topics=[topics.fresh("growth")])
+    time.sleep(scale.of(1, 5, 5))
+    until_settled(server.pid)
+    memory, cpu = [pss_mb(server.pid)], [cpu_s(server.pid)]
+    for _ in range(2):
+        for number in range(at, at + half):
+            make(number)
+        at += half
+        time.sleep(0.3)
+        memory.append(pss_mb(server.pid))
+        cpu.append(cpu_s(server.pid))
+    until_settled(server.pid)
+    time.sleep(scale.of(1, 5, 10))  # what making them leaves behind is collected once: not idleness
+    # A checkpoint a minute of 70 ms is 3 % of so short a while as three seconds.
+    idle = busy_percent(server.pid, idle_s := scale.of(1, 10, 60))
+    settings = f"the second {half:,} of {at:,}"
+    # A server that gives memory back meanwhile hides what they weigh, and no aim is reached by that.
+    weight = max(0.0, memory[2] - memory[1]) * 1024 / half
+    told = settings if weight else f"{settings}; ours is less than can be told"
+    halves = f"{half:,} after {half:,}, behind {half // 5:,}"
+    second, first = cpu[2] - cpu[1], cpu[1] - cpu[0]
+    what = f"of the second half against the first, {name}s"
+    return [
+        Figure(f"memory of one more {name}", weight, "KB", "less", aim if weight else "", told),
+        Figure(f"  CPU to make one more {name}", second * 1e6 / half, "µs", "less", "", settings),
+        Figure(f"  CPU {what}", second / first, "times", "less", "≤ 1.5", halves),
+        *memory_of_halves(f"  memory {what}", memory, halves),
+        Figure(f"  idle CPU with {at:,} {name}s", idle, "% of a core", "less", "1 %", f"over {idle_s} s"),
+    ]
+
+
 def memory_of_halves(name: str, memory_mb: list[float], settings: str) -> list[Figure]:
-    """Nothing where it cannot be told: a server gave memory back in one of the halves, or neither weighs enough."""
+    """Nothing where it cannot be told: a server gave memory back in one half, or the first one weighs too little."""
     before, between, after = memory_mb
     first, second = between - before, after - between
-    if min(first, second) <= 0 or max(first, second) < MEMORY_TOLD_MB:
+    if first < MEMORY_TOLD_MB or second <= 0:
         return []
-    words = f"{settings}; {second:.1f} MB after {first:.1f}"
-    return [Figure(name, second / max(first, MEMORY_TOLD_MB), "times", "less", "≤ 1.5", words)]
+    return [Figure(name, second / first, "times", "less", "≤ 1.5", f"{settings}; {second:.1f} MB after {first:.1f}")]
 
 
 def many_subscriptions(server: Server, scale: Scale) -> list[Figure]:

@@ -131,7 +131,12 @@ def pss_mb(pid: int) -> float:
 
 def cpu_s(pid: int) -> float:
     """Seconds of all cores that a server has used so far."""
-    return sum(times.user + times.system for times in (process.cpu_times() for process in family(pid)))
+    return sum(time.clock_gettime(_cpu_clock(process.pid)) for process in family(pid))
+
+
+def _cpu_clock(pid: int) -> int:
+    """Linux's clock of what a process has used, ended threads included, which is finer than its ticks of 10 ms."""
+    return ~pid << 3 | 2
 
 
 def disk_bytes(directory: Path) -> int:
