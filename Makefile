@@ -82,7 +82,7 @@ run: $(VENV)/.run ## Start a standalone in the foreground; ARGS="--port 0" passe
 
 # --- checking ---------------------------------------------------------------------------------
 
-.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss fuzz soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-lines spark-faults sim bench bench-peers bench-spark bench-spark-peers bench-page features
+.PHONY: test check ci fmt fmt-check lint types tidy unit contracts simulation conformance faults cluster-faults power-loss fuzz soak deploy-check interop official-suite client-against-apache client-soak scale spark spark-lines spark-faults sim mutations bench bench-peers bench-spark bench-spark-peers bench-page features
 test: $(VENV)/.spark $(VENV)/.bench $(VENV)/.compiled ## Run every suite that CI runs and print each one's share of the time.
 	@$(BIN)/python -m tools.suites check contracts simulation conformance faults spark
 
@@ -168,6 +168,9 @@ spark-faults: $(VENV)/.spark ## Drivers and executors killed or stopped at every
 
 sim: $(VENV)/.test ## Simulate: SEED=x replays one seed, SEEDS=n runs n fresh ones, MINUTES=m runs that long.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+mutations: $(VENV)/.test ## Plant every deliberate bug and say what catches it; ARGS="--bug NAME --seeds 100", ARGS=--keep records it for the page.
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.sensitivity $(ARGS)
 
 # The page names what failed: it is written all the same, except where nothing was measured (2).
 WRITE_PAGE := code=$$?; [ $$code -gt 1 ] || $(BIN)/python -m benchmarks.report --plots || code=1; exit $$code

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation import sensitivity
 from tests.simulation.run import main
-from tests.simulation.world.planted_table import BY_TESTS, TABLE
+from tests.simulation.world.planted_bugs import sentence_of
+from tests.simulation.world.planted_table import NAMES
 from tests.simulation.world.registry import run_seed
 from tests.simulation.world.shrink import Restraint, shrink
 from tools import reliability_page
@@ -37,7 +39,7 @@ def test_a_reference_is_a_test_or_a_scenario(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, is_known: bool
 ) -> None:
     table = tmp_path / "faults.tsv"
-    table.write_text(f"section\tfault\tmust\ttitle\tcovered by\nA\tF999\t!\tnothing\t{reference}\n")
+    table.write_text(f"section\tfault\tmust\tlevel\ttitle\tcovered by\nA\tF999\t!\tS,P\tnothing\t{reference}\n")
     monkeypatch.setattr(reliability_page, "FAULTS", table)
     assert unknown_references() == ([] if is_known else [f"F999 names {reference}"])
 
@@ -49,8 +51,20 @@ def test_the_page_is_what_its_sources_say() -> None:
 
 def test_every_planted_bug_is_on_the_page_and_was_found() -> None:
     bugs = json.loads(SENSITIVITY.read_text())["bugs"]
-    assert set(bugs) == {*TABLE, *BY_TESTS}
+    assert tuple(bugs) == NAMES
     assert all(row["found"] for row in bugs.values())
+    assert {bug: row["broken"] for bug, row in bugs.items()} == {bug: sentence_of(bug) for bug in NAMES}
+
+
+def test_a_run_of_the_sensitivity_leaves_the_kept_record_alone(tmp_path: Path) -> None:
+    kept = SENSITIVITY.read_bytes()
+    record = tmp_path / "sensitivity.json"
+    bug = "metadata-before-sync"
+    assert sensitivity.main(["--bug", bug, "--seeds", "1", "--first", "1003", "--record", str(record)]) == 0
+    assert SENSITIVITY.read_bytes() == kept
+    assert list(json.loads(record.read_text())["bugs"]) == [bug]
+    with pytest.raises(SystemExit):
+        sensitivity.main(["--keep", "--record", str(record)])
 
 
 def test_a_failing_seed_is_made_small() -> None:

@@ -5,14 +5,16 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 from pyroaring import BitMap
 
 from magnetar.bookie.compaction import Compactor
+from magnetar.bookie.entry_log import EntryLogWriter
 from magnetar.broker.compaction.horizon import Horizon
 from magnetar.broker.compaction.keys import LatestKeys
 from magnetar.broker.compaction.topic_compaction import TopicCompaction
@@ -139,23 +141,35 @@ def versions_ignored() -> AbstractContextManager[Any]:
 
 
 class _Unsynced:
-    """A writer of an entry log whose syncs do nothing."""
+    """A writer of an entry log that syncs no entry before its log ends, and says that it has."""
 
-    def __init__(self, writer: Any) -> None:
+    has_unsynced = False
+
+    def __init__(self, writer: EntryLogWriter) -> None:
         self._writer = writer
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._writer, name)
 
+    async def append(self, entries: Iterable[list[bytes]], rows: bytearray) -> None:
+        self._writer._unsynced_bytes_max = sys.maxsize
+        await self._writer.append(entries, rows)
+
     async def sync(self) -> None:
         return
 
 
-def copies_not_synced() -> AbstractContextManager[Any]:
+@contextmanager
+def copies_not_synced() -> Iterator[None]:
     """The index leads to an entry's copy, and the log it came from goes, before the copy is durable."""
     copy: Callable[..., Awaitable[None]] = Compactor._copy
+    move: Callable[..., Awaitable[None]] = Compactor._move
 
-    async def careless(self: Compactor, log_id: int, batch: list[Any], writer: Any) -> None:
-        await copy(self, log_id, batch, _Unsynced(writer))
+    async def careless_copy(self: Compactor, log_id: int, piece: list[Any], writer: Any, moves: list[Any]) -> None:
+        await copy(self, log_id, piece, _Unsynced(writer), moves)
 
-    return patch.object(Compactor, "_copy", careless)
+    async def careless_move(self: Compactor, moves: list[Any], writer: Any) -> None:
+        await move(self, moves, _Unsynced(writer))
+
+    with patch.object(Compactor, "_copy", careless_copy), patch.object(Compactor, "_move", careless_move):
+        yield

@@ -44,6 +44,7 @@ from magnetar.metadata.store import Change, SessionEvent
 from magnetar.wire.bookkeeper.codes import LAST_ADD_CONFIRMED
 from magnetar.wire.bookkeeper.entry import EntryPacker
 from tests.simulation.world import planted_broker_bugs as broker_bugs
+from tests.simulation.world import planted_upstream_bugs as upstream_bugs
 from tests.simulation.world.storage_cluster import SMALL_BOOKIE
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -54,12 +55,27 @@ def bookie_settings(names: Iterable[str]) -> BookieSettings:
     return replace(SMALL_BOOKIE, journal_sync="ack-before-sync" not in names)
 
 
+def sentence_of(bug: str) -> str:
+    """What is broken, in words: the bug's own docstring."""
+    return " ".join((BUGS[bug].__doc__ or "").split())
+
+
 @contextmanager
 def planted(names: Iterable[str]) -> Iterator[None]:
     with ExitStack() as stack:
         for name in sorted(names):
             stack.enter_context(BUGS[name]())
         yield
+
+
+def _ack_before_sync() -> AbstractContextManager[Any]:
+    """A bookie acknowledges entries before its journal is synced."""
+    return ExitStack()
+
+
+def _broker_ack_before_sync() -> AbstractContextManager[Any]:
+    """A standalone's bookie acknowledges messages before its journal is synced."""
+    return ExitStack()
 
 
 def _fence_ignored() -> AbstractContextManager[Any]:
@@ -308,8 +324,13 @@ def _shedding_flaps() -> Iterator[None]:
         yield
 
 
+def _owners_not_fenced() -> AbstractContextManager[Any]:
+    """A topic's new owner asks bookies to fence the one before, and they take its entries all the same."""
+    return _fence_ignored()
+
+
 BUGS: dict[str, Bug] = {
-    "ack-before-sync": lambda: ExitStack(),
+    "ack-before-sync": _ack_before_sync,
     "fence-ignored": _fence_ignored,
     "fence-forgotten": _fence_forgotten,
     "fence-before-durable": _fence_before_durable,
@@ -321,7 +342,7 @@ BUGS: dict[str, Bug] = {
     "limbo-says-absent": _limbo_says_absent,
     "limbo-left-unproven": _limbo_left_unproven,
     "copies-nothing": _copies_nothing,
-    "broker-ack-before-sync": lambda: ExitStack(),
+    "broker-ack-before-sync": _broker_ack_before_sync,
     "mark-delete-off-by-one": _mark_delete_off_by_one,
     "cursor-before-data": _cursor_before_data,
     "cursor-not-saved": _cursor_not_saved,
@@ -329,7 +350,7 @@ BUGS: dict[str, Bug] = {
     "duplicates-forgotten": _duplicates_forgotten,
     "keys-not-drained": _keys_not_drained,
     "batches-counted-whole": _batches_counted_whole,
-    "owners-not-fenced": _fence_ignored,
+    "owners-not-fenced": _owners_not_fenced,
     "given-up-before-closed": _given_up_before_closed,
     "look-ups-stay-cached": _look_ups_stay_cached,
     "shedding-flaps": _shedding_flaps,
@@ -344,4 +365,14 @@ BUGS: dict[str, Bug] = {
     "metadata-before-sync": broker_bugs.metadata_before_sync,
     "versions-ignored": broker_bugs.versions_ignored,
     "copies-not-synced": broker_bugs.copies_not_synced,
+    "recovery-from-the-start": upstream_bugs.recovery_from_the_start,
+    "ack-before-the-change": upstream_bugs.ack_before_the_change,
+    "same-ensemble-again": upstream_bugs.same_ensemble_again,
+    "last-mark-goes-back": upstream_bugs.last_mark_goes_back,
+    "stored-end-ignored": upstream_bugs.stored_end_ignored,
+    "recoveries-race": upstream_bugs.recoveries_race,
+    "trims-what-is-not-saved": upstream_bugs.trims_what_is_not_saved,
+    "late-properties": upstream_bugs.late_properties,
+    "refused-and-passed-over": upstream_bugs.refused_and_passed_over,
+    "committed-is-open-again": upstream_bugs.committed_is_open_again,
 }
