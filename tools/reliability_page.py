@@ -45,12 +45,22 @@ _SECTIONS = {
 }
 
 
+# Suites whose tests start real processes, or a session of Spark.
+_WITH_PROCESSES = tuple(f"tests/{suite}/" for suite in ("faults", "conformance", "spark", "interop", "deploy"))
+
+
 class Fault(NamedTuple):
     section: str
     id: str
     must: bool
+    # Where the scenario wants to be tried: S in the simulation, P with real processes, U by unit tests.
+    levels: tuple[str, ...]
     title: str
     covered_by: tuple[str, ...]
+
+    @property
+    def lacks_processes(self) -> bool:
+        return "P" in self.levels and not any(reference.startswith(_WITH_PROCESSES) for reference in self.covered_by)
 
 
 def page() -> str:
@@ -97,15 +107,20 @@ def _runs(runs: list[dict[str, Any]]) -> list[str]:
 def _bugs(kept: dict[str, Any]) -> list[str]:
     lines = [
         "## Planted bugs\n",
-        f"Measured on {kept['date']}. Each bug is put back into the production code while a scenario runs; the test of",
-        "the table is tests/simulation/test_planted_bugs.py.\n",
-        "| bug | scenario | found in | caught by |",
-        "|---|---|---|---|",
+        f"Measured on {kept['date']}. Each bug is put back into the production code while a scenario, or a named test,",
+        "runs; what is broken is its docstring. The test of the table is tests/simulation/test_planted_bugs.py, and",
+        "`make mutations` measures it again.\n",
+        "| bug | what is broken | scenario | found in | caught by |",
+        "|---|---|---|---|---|",
     ]
     for bug, row in kept["bugs"].items():
-        promises = ", ".join(f"{promise} ({count})" for promise, count in row["promises"].items()) or "nothing"
-        of = "tests" if row["scenario"] == "tests" else "seeds"
-        lines.append(f"| {bug} | {row['scenario']} | {row['found']} of {row['seeds']} {of} | {promises} |")
+        tests: dict[str, int] = row.get("tests", {})
+        caught = Counter(row["promises"]) + Counter(tests)
+        promises = ", ".join(f"{promise} ({count})" for promise, count in caught.items()) or "nothing"
+        found = f"{row['found']} of {row['seeds']} {'tests' if row['scenario'] == 'tests' else 'seeds'}"
+        if tests:
+            found += f", {sum(tests.values())} of {len(tests)} tests"
+        lines.append(f"| {bug} | {row['broken']} | {row['scenario']} | {found} | {promises} |")
     return [*lines, ""]
 
 
@@ -116,12 +131,9 @@ def all_faults() -> list[Fault]:
     named = _tests_by_fault()
     faults = []
     for line in FAULTS.read_text(encoding="utf-8").splitlines()[1:]:
-        section, number, must, title, covered_by = line.split("\t")
-        faults.append(
-            Fault(
-                section, number, must == "!", title, tuple(dict.fromkeys((*covered_by.split(), *named.get(number, ()))))
-            )
-        )
+        section, number, must, levels, title, covered_by = line.split("\t")
+        references = tuple(dict.fromkeys((*covered_by.split(), *named.get(number, ()))))
+        faults.append(Fault(section, number, must == "!", tuple(levels.split(",")), title, references))
     return faults
 
 
@@ -162,7 +174,9 @@ def _coverage(faults: list[Fault]) -> list[str]:
         "## Fault catalogue\n",
         f"{covered} of {len(faults)} faults are covered, {must_covered} of the {len(must)} that must be (!).",
         "`sim:NAME` is a scenario of the simulation; anything else is a test. An empty cell: what it strikes is",
-        "not built yet: tiered storage, and packages of functions.\n",
+        "not built yet: tiered storage, and packages of functions. Levels say where the scenario wants to be tried:",
+        'S in the simulation, P with real processes, U by unit tests. "no P": covered, and by no test with real',
+        f"processes, which {sum(fault.lacks_processes for fault in faults if fault.covered_by)} faults want.\n",
         "| section | faults | covered | must | covered |",
         "|---|---|---|---|---|",
     ]
@@ -172,13 +186,24 @@ def _coverage(faults: list[Fault]) -> list[str]:
         counts = [len(own), sum(bool(f.covered_by) for f in own), len(needed), sum(bool(f.covered_by) for f in needed)]
         lines.append(f"| {letter} {name} | {' | '.join(map(str, counts))} |")
     for letter, name in _SECTIONS.items():
-        lines += ["", f"### {letter}. {name}\n", "| fault | | what happens | covered by |", "|---|---|---|---|"]
         lines += [
-            f"| {fault.id} | {'!' * fault.must} | {fault.title} | {'<br>'.join(map(_shown, fault.covered_by))} |"
+            "",
+            f"### {letter}. {name}\n",
+            "| fault | | level | what happens | covered by |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {fault.id} | {'!' * fault.must} | {_levels_shown(fault)} | {fault.title} "
+            f"| {'<br>'.join(map(_shown, fault.covered_by))} |"
             for fault in faults
             if fault.section == letter
         ]
     return lines
+
+
+def _levels_shown(fault: Fault) -> str:
+    levels = ", ".join(fault.levels)
+    return f"{levels}; no P" if fault.covered_by and fault.lacks_processes else levels
 
 
 def _shown(reference: str) -> str:

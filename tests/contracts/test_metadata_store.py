@@ -2,6 +2,7 @@
 """What every metadata store does, whatever it is made of. One suite, every implementation."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -379,6 +380,44 @@ def test_a_listener_that_raises_is_reported_and_the_others_hear(on_store: RunChe
         await store.put("/w", b"")
         await seen.until_holds(Change(ChangeKind.CREATED, "/w"))
         assert "broken listener of /w" in str(reported[0]["exception"])
+
+    on_store(check)
+
+
+def test_a_listener_asks_the_store_and_never_waits_for_it(on_store: RunCheck) -> None:
+    """F117: it runs on the loop, outside any operation; waiting there is refused at once, and asking is answered."""
+
+    async def check(place: Place) -> None:
+        store = await place.session()
+        loop, thread = asyncio.get_running_loop(), threading.get_ident()
+        reported: list[str] = []
+        loop.set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+        asked: list[asyncio.Task[bool]] = []
+        seen = SeenChanges()
+
+        def waits(change: Change) -> None:
+            assert threading.get_ident() == thread
+            asked.append(loop.create_task(store.exists(change.path)))
+            loop.run_until_complete(asked[-1])
+
+        async def answer(path: str) -> bool:
+            assert await store.exists(path)
+            assert await store.children("/w") == [path.removeprefix("/w/")]
+            await store.put(f"/answers{path}", b"", expected_version=MUST_NOT_EXIST)
+            return True
+
+        def asks(change: Change) -> None:
+            if change == Change(ChangeKind.CREATED, "/w/a"):
+                asked.append(loop.create_task(answer(change.path)))
+                store.watch("/answers", seen)
+
+        store.watch("/w", waits)
+        store.watch("/w", asks)
+        await store.put("/w/a", b"")
+        await seen.until_holds(Change(ChangeKind.CREATED, "/answers/w/a"))
+        assert all(await asyncio.gather(*asked))
+        assert reported
+        assert all("already running" in each for each in reported)
 
     on_store(check)
 

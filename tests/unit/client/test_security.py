@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from magnetar import AuthenticationOauth2, AuthenticationTLS, Client
+from magnetar import AuthenticationOauth2, AuthenticationTLS, AuthenticationToken, Client
 from magnetar.errors import BadSetting, ConnectionLost, NotAuthenticated
 from magnetar.runtime.clock import WallClock
 from tests.conftest import run_without_leaks
@@ -106,6 +106,34 @@ def test_other_certificates_are_refused_unless_told_otherwise(
                 with pytest.raises(ConnectionLost, match="certificate"):
                     await client.create_producer(TOPIC)
             await client.close()
+
+    run(test())
+
+
+def test_no_credentials_go_to_a_server_of_another_name(tmp_path: Path) -> None:
+    """F127: the certificate is of an authority that is trusted, and of another host."""
+    elsewhere, here = Certificate(tmp_path, "elsewhere"), Certificate(tmp_path, "localhost")
+
+    async def heard(certificate: Certificate) -> list[str]:
+        async with FakeBroker(tls=certificate.server()) as broker:
+            client = Client(
+                broker.url,
+                AuthenticationToken("a secret"),
+                tls_trust_certs_file_path=str(certificate.path),
+                operation_timeout_seconds=0.1 if certificate is elsewhere else 30,
+                initial_backoff_ms=200,
+            )
+            if certificate is elsewhere:
+                with pytest.raises(ConnectionLost, match="certificate"):
+                    await client.create_producer(TOPIC)
+            else:
+                await client.create_producer(TOPIC)
+            await client.close()
+            return list(broker.log)
+
+    async def test() -> None:
+        assert not await heard(elsewhere)
+        assert await heard(here)
 
     run(test())
 

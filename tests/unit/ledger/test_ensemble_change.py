@@ -2,6 +2,7 @@
 """Bookies fail under a writer: others take their place on record first, and nothing unsafe is confirmed."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -9,6 +10,8 @@ import pytest
 
 from magnetar.errors import LedgerFenced, MetadataError, NoSuchLedger, NotEnoughBookies
 from magnetar.ledger.paths import ledger_path
+from magnetar.ledger.placement import RandomPlacement
+from magnetar.ledger.quorum import Quorum
 from magnetar.ledger.record import LedgerState
 from magnetar.ledger.writer import LedgerWriter
 from magnetar.wire.bookkeeper.codes import ReturnCode
@@ -230,6 +233,78 @@ def test_both_bookies_of_two_fail_together() -> None:
 
     for spares in range(4):
         asyncio.run(scenario(spares))
+
+
+class SameSet(RandomPlacement):
+    """Thinks that who has failed may serve again."""
+
+    def replacements(
+        self, quorum: Quorum, ensemble: Sequence[str], failed: Sequence[int], **_: object
+    ) -> dict[int, str]:
+        return {member: ensemble[member] for member in failed}
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_replacement_by_the_same_set_ends_every_add(comes_back: bool) -> None:
+    """F56: who failed is chosen at once again; its entries are sent anew, or the writer gives up in the end."""
+
+    async def scenario() -> None:
+        cluster = Cluster(3)
+        placement = SameSet(cluster.writable, cluster.random)
+        writer, listener = await cluster.client(placement=placement, ensemble_changes_max=50).create(3, 3, 3)
+        before = members(writer)
+        refusals = dict.fromkeys(before, 10 if comes_back else 1_000_000)
+
+        def refusing(bookie: str) -> Callable[[int, int, bool], int | None]:
+            def refuse(ledger_id: int, entry_id: int, recovery: bool) -> int | None:
+                refusals[bookie] -= 1
+                return ReturnCode.TOO_MANY_REQUESTS if refusals[bookie] >= 0 else None
+
+            return refuse
+
+        for bookie in before:
+            cluster.bookies[bookie].refuse_add = refusing(bookie)
+        for i in range(200):
+            if writer.error is None:
+                writer.append([b"%d" % i])
+        if comes_back:
+            await listener.until_confirmed(199)
+            await check_stored(cluster, cluster.client(), writer.ledger_id, 199)
+        else:
+            assert isinstance(await listener.until_failed(), NotEnoughBookies)
+            assert listener.last == -1
+        assert members(writer) == before
+        assert writer.pending_entries == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_failed_is_chosen_again_when_nobody_else_is_left() -> None:
+    """F56: two fail together, then the two in their places; the first two are back, and take the ledger again."""
+
+    async def scenario() -> None:
+        cluster = Cluster(4)
+        writer, listener = await cluster.client().create(2, 2, 2)
+        first = members(writer)
+        for bookie in first:
+            cluster.bookies[bookie].is_up = False
+        for i in range(100):
+            writer.append([b"%d" % i])
+        await listener.until_confirmed(99)
+        second = members(writer)
+        assert not {*first} & {*second}
+        for bookie in first:
+            cluster.bookies[bookie].is_up = True
+        for bookie in second:
+            cluster.bookies[bookie].is_up = False
+        for i in range(100, 200):
+            writer.append([b"%d" % i])
+        await listener.until_confirmed(199)
+        assert {*members(writer)} == {*first}
+        assert writer.pending_entries == 0
+        await check_stored(cluster, cluster.client(), writer.ledger_id, 199)
+
+    asyncio.run(scenario())
 
 
 def test_one_bookie_reported_twice_is_replaced_once() -> None:
