@@ -56,7 +56,7 @@ OnOurs = Callable[[Path, Scale], list[Figure]]
 class Load(NamedTuple):
     """`shared` runs on a server that serves every such load, `fresh` starts its own, `ours` is about our own knobs.
 
-    `disk_gb` is what one round leaves on the disk at each scale: for shared servers the mean of the sides, since Pulsar
+    `disk_gb` is what one round needs of the disk at each scale: for shared servers the mean of the sides, since Pulsar
     keeps journals for longer than we do; for the others, which give it back afterwards, that of the larger side.
     """
 
@@ -73,7 +73,7 @@ class Load(NamedTuple):
 LOADS = (
     Load("start and memory", "start-and-load", fresh=footprint.start_and_load, disk_gb=(0.1, 0.3, 2.5)),
     Load("start and memory", "restarts", fresh=footprint.restarts),
-    Load("publish", "publish-raw", shared=publishing.raw, rounds=3, disk_gb=(4.0, 7.5, 8.5)),
+    Load("publish", "publish-raw", shared=publishing.raw, rounds=3, disk_gb=(5.0, 11.0, 12.0)),
     Load("publish", "publish-sustained", shared=publishing.sustained, disk_gb=(0.1, 4.0, 8.0)),
     Load("publish", "publish-official", shared=publishing.python_clients, rounds=3, disk_gb=(0.05, 0.3, 1.7)),
     Load("publish", "publish-partitions", shared=publishing.partitions, rounds=3, disk_gb=(0.7, 1.4, 1.4)),
@@ -91,9 +91,9 @@ LOADS = (
     Load("consume", "delayed", shared=consuming.delayed, disk_gb=(0.1, 0.6, 0.6)),
     Load("admin", "create-topics", shared=administering.create_topics, rounds=3),
     Load("admin", "shell", shared=administering.shell_command),
-    Load("many", "many-producers", shared=publishing.many_producers, rounds=3, disk_gb=(2.0, 4.0, 4.5)),
-    Load("many", "few-topics", shared=publishing.few_topics, rounds=3, disk_gb=(4.0, 8.0, 9.0)),
-    Load("many", "many-topics", shared=publishing.many_topics, disk_gb=(2.0, 4.0, 4.5)),
+    Load("many", "many-producers", shared=publishing.many_producers, rounds=3, disk_gb=(3.0, 6.0, 6.5)),
+    Load("many", "few-topics", shared=publishing.few_topics, rounds=3, disk_gb=(5.0, 12.0, 13.0)),
+    Load("many", "many-topics", shared=publishing.many_topics, disk_gb=(3.0, 6.0, 6.5)),
     Load("many", "few-and-many", shared=latency.few_and_many_topics),
     Load("many", "many-subscriptions", shared=growth.many_subscriptions, disk_gb=(0.1, 0.5, 0.5)),
     Load("many", "shadow-topics", ours=shadows.fan_out),
@@ -101,7 +101,7 @@ LOADS = (
     Load("recovery", "recovery", fresh=footprint.recovery, disk_gb=(0.2, 4.5, 5.5)),
     Load("recovery", "take-over", ours=takeover.take_over),
     Load("beside compaction", "compaction", ours=compacting.compaction, rounds=3, disk_gb=(0.8, 1.5, 3.0)),
-    Load("several clusters", "far-copies", ours=regions.far_copies),
+    Load("several clusters", "far-copies", ours=regions.far_copies, rounds=3),
     *(Load("knobs", name, ours=measure, disk_gb=(0.5, 4.5, 12.0)) for name, measure in knobs.ALL.items()),
 )
 
@@ -129,7 +129,7 @@ def main() -> int:
     for load in [load for load in chosen if load.peers_only and len(peers) == 1]:
         _skip(f"{load.name}: its generator is Apache Pulsar's", remarks)
         chosen.remove(load)
-    chosen = fitting(chosen, disk, scale, len(peers), arguments.rounds, remarks)
+    chosen = fitting(chosen, disk, scale, len(peers), remarks)
     if not chosen:
         return 2
     sides = [Side(peer.name, peer.words()) for peer in peers]
@@ -139,7 +139,7 @@ def main() -> int:
     if arguments.only:
         run.keep_earlier()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=place) as scratch:
-        shared = SharedServers(Path(scratch), disk.room_gb - SPARE_GB)
+        shared = SharedServers(Path(scratch), lambda: disk_of(place).room_gb - SPARE_GB)
         with closing(shared):
             bench = _Bench(peers, kafka, Path(scratch), scale, arguments.rounds, shared, run)
             for load in chosen:
@@ -159,22 +159,20 @@ def chosen_loads(words: list[str], *, peers: bool) -> list[Load]:
     return [load for load in at_hand if not words or any(word in load.name for word in words)]
 
 
-def left_gb(load: Load, scale: Scale, sides: int, rounds: int | None) -> float:
-    """All rounds of all sides on servers that are shared; of others one, since it is given back."""
+def left_gb(load: Load, scale: Scale, sides: int) -> float:
+    """By one round: of all sides on servers that are shared; of others one side's, since that is given back."""
     once = dict(zip(("quick", "usual", "full"), load.disk_gb, strict=True))[scale.name]
-    return once * _rounds(load, scale, rounds) * sides if load.shared is not None else once
+    return once * sides if load.shared is not None else once
 
 
-def fitting(
-    chosen: list[Load], disk: Disk, scale: Scale, sides: int, rounds: int | None, remarks: list[str]
-) -> list[Load]:
+def fitting(chosen: list[Load], disk: Disk, scale: Scale, sides: int, remarks: list[str]) -> list[Load]:
     """Those whose data the disk holds. It is said which are left out, and of a disk in memory that it is none."""
     if disk.is_memory:
         remarks.append(f"NO DISK: {disk.words}, where a sync costs nothing; --directory names another place")
         print(remarks[-1], file=sys.stderr, flush=True)
     found = []
     for load in chosen:
-        needed = SPARE_GB + left_gb(load, scale, sides, rounds)
+        needed = SPARE_GB + left_gb(load, scale, sides)
         if needed <= disk.room_gb:
             found.append(load)
             continue
@@ -246,24 +244,22 @@ class _Bench:
         began = time.perf_counter()
         found: dict[str, list[list[Figure]]] = {}
         rounds = _rounds(load, self._scale, self._rounds)
-        left = left_gb(load, self._scale, len(self._peers), self._rounds)
-        if self._shared.make_room(left):
-            words = (
-                f"NEW SERVERS for {load.name} and what follows: with what the loads before it left, it would not fit"
-            )
-            self._run.remarks.append(words)
-            print(words, file=sys.stderr, flush=True)
         for _ in range(rounds):
+            self._make_room(load)
             for peer in self._peers[:1] if load.ours else self._peers:
                 self._try(load, peer.name, partial(self._once, load, peer), found)
             if self._kafka is not None and load.name in (*kafka_loads.SHARED, *kafka_loads.FRESH):
                 self._try(load, self._kafka.name, partial(self._once_on_kafka, load.name, self._kafka), found)
         sides = {name: medians(measured) for name, measured in found.items()}
-        if load.shared is not None:
-            self._shared.gathered_gb += left
         self._run.add(load.group, sides, os.getloadavg()[0], load.name, rounds)
         self._run.write()
         print(f"{load.name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+
+    def _make_room(self, load: Load) -> None:
+        if self._shared.make_room(left_gb(load, self._scale, len(self._peers))):
+            words = f"NEW SERVERS for {load.name} and what follows: with what was left by then, it would not fit"
+            self._run.remarks.append(words)
+            print(words, file=sys.stderr, flush=True)
 
     def _try(
         self, load: Load, name: str, measured: Callable[[], list[Figure]], found: dict[str, list[list[Figure]]]

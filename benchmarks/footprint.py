@@ -16,7 +16,7 @@ from benchmarks.servers import Peer, Server, busy_percent, disk_bytes, pss_mb
 
 RECOVERED = Shape(10 * 1024)
 # How long somebody tries again who is refused: a server may say that it serves before it can.
-RETRY_LIMIT_S = 60.0
+RETRY_LIMIT_S = 120.0
 
 
 def first_receipt_s(server: Server, topic: str) -> float:

@@ -16,19 +16,18 @@ Found = TypeVar("Found")
 
 
 class SharedServers:
-    """Invariant: `gathered_gb` bounds what the servers hold, as far as loads know what they leave."""
+    """`room_gb` says how much may be written still, as the disk is now."""
 
-    def __init__(self, scratch: Path, room_gb: float) -> None:
+    def __init__(self, scratch: Path, room_gb: Callable[[], float]) -> None:
         self._scratch = scratch
         self._room_gb = room_gb
         self._running: dict[str, Any] = {}
         self._stack = ExitStack()
         self._made = 0
-        self.gathered_gb = 0.0
 
     def make_room(self, wanted_gb: float) -> bool:
         """Give the servers back if they leave no room for so much more; whether that was done."""
-        if not self._running or self.gathered_gb + wanted_gb <= self._room_gb:
+        if not self._running or wanted_gb <= self._room_gb():
             return False
         self.close()
         return True
@@ -49,7 +48,6 @@ class SharedServers:
 
     def close(self) -> None:
         self._running.clear()
-        self.gathered_gb = 0.0
         self._stack.close()
 
 

@@ -122,6 +122,15 @@ def test_a_bad_history_is_caught(story: Story, caught_by: list[str]) -> None:
     assert story.caught_by() == caught_by
 
 
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_what_another_acknowledged_may_come_late_when_that_is_lost(cumulative: bool) -> None:
+    """Seed 1014 of `cluster` with kill=2.0: of a batch the first message came, then a later entry, then a broker died
+    with the acknowledgement of the second one by an earlier life of the consumer.
+    """
+    story = Story().send(0).send(1).receive(0, "p0", consumer="earlier").ack(0, cumulative=cumulative)
+    assert story.receive(1, "p1").receive(0, "p0").caught_by() == []
+
+
 def test_a_lane_goes_on_where_it_was_with_whoever_has_it() -> None:
     """The second of two begins again at what is not acknowledged; the first takes what it still has."""
     story = Story().send(0).send(1).send(2)

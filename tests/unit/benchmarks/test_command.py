@@ -82,9 +82,8 @@ def test_a_directory_that_is_not_there_is_an_error(
 
 def test_more_is_left_on_the_disk_at_larger_scales_and_beside_peers() -> None:
     (load,) = chosen_loads(["publish-raw"], peers=True)
-    assert left_gb(load, Scale("quick"), 1, None) < left_gb(load, Scale("usual"), 1, None)
-    assert left_gb(load, Scale("usual"), 2, None) == 2 * left_gb(load, Scale("usual"), 1, None)
-    assert left_gb(load, Scale("usual"), 1, 1) * load.rounds == left_gb(load, Scale("usual"), 1, None)
+    assert left_gb(load, Scale("quick"), 1) < left_gb(load, Scale("usual"), 1)
+    assert left_gb(load, Scale("usual"), 2) == 2 * left_gb(load, Scale("usual"), 1)
 
 
 def test_shared_servers_are_given_back_only_when_the_next_load_would_not_fit(tmp_path: Path) -> None:
@@ -100,15 +99,17 @@ def test_shared_servers_are_given_back_only_when_the_next_load_would_not_fit(tmp
             assert self.directory.exists()
 
     begun: list[Server] = []
-    with closing(SharedServers(tmp_path, 10.0)) as shared:
+    room_gb = 10.0
+    with closing(SharedServers(tmp_path, lambda: room_gb)) as shared:
         assert not shared.make_room(11.0)
         first = shared.of("magnetar", Server, begun.append)
         assert shared.of("magnetar", Server, begun.append) is first
-        shared.gathered_gb += 6.0
+        room_gb = 4.0
         assert not shared.make_room(4.0)
         assert list(tmp_path.iterdir()) == [first.directory]
         assert shared.make_room(4.5)
         assert list(tmp_path.iterdir()) == []
+        room_gb = 10.0
         second = shared.of("magnetar", Server, begun.append)
         assert begun == [first, second]
         assert not shared.make_room(10.0)
@@ -122,7 +123,7 @@ def test_loads_that_do_not_fit_are_left_out_aloud_and_a_disk_in_memory_is_named(
     loads = chosen_loads(["publish-perf", "shell"], peers=True)
 
     def found(disk: Disk) -> list[str]:
-        return [load.name for load in fitting(loads, disk, Scale("usual"), 2, None, remarks)]
+        return [load.name for load in fitting(loads, disk, Scale("usual"), 2, remarks)]
 
     assert found(Disk("ext4", "/dev/sda1", 50.0, 100.0)) == ["publish-perf", "shell"]
     assert remarks == []
@@ -168,7 +169,8 @@ def test_new_servers_for_want_of_room_are_told(tmp_path: Path, capsys: pytest.Ca
     load = command.Load("group", "large", shared=lambda server, scale: [Figure("rate", 1.0, "msg/s")], rounds=2)
     load = load._replace(disk_gb=(3.0, 3.0, 3.0))
     run = Run("bench", "machine", "quick", [Side("magnetar", "")], tmp_path / "results")
-    with closing(SharedServers(tmp_path, 5.0)) as shared:
+    rooms_gb = iter([5.0, 2.0])
+    with closing(SharedServers(tmp_path, lambda: next(rooms_gb))) as shared:
         shared.of("magnetar", Server, lambda server: None)
         bench = command._Bench([Magnetar()], None, tmp_path, Scale("quick"), None, shared, run)
         with pytest.MonkeyPatch.context() as patched:
@@ -179,7 +181,7 @@ def test_new_servers_for_want_of_room_are_told(tmp_path: Path, capsys: pytest.Ca
             assert run.remarks == []
             bench.measure(load)
     assert run.remarks == [
-        "NEW SERVERS for large and what follows: with what the loads before it left, it would not fit"
+        "NEW SERVERS for large and what follows: with what was left by then, it would not fit"
     ]
     assert run.remarks[0] in capsys.readouterr().err
 
@@ -194,7 +196,7 @@ def test_what_a_load_of_its_own_server_left_is_given_back(tmp_path: Path, monkey
     run = Run("bench", "machine", "quick", [Side("magnetar", "")], tmp_path / "results")
     place = tmp_path / "data"
     place.mkdir()
-    with closing(SharedServers(place, 10.0)) as shared:
+    with closing(SharedServers(place, lambda: 10.0)) as shared:
         command._Bench([Magnetar()], None, place, Scale("quick"), None, shared, run).measure(load)
     assert [row["number"] for row in run.document()["rows"]] == [1.0]
     assert list(place.iterdir()) == []

@@ -7,6 +7,7 @@ The history must hold these operations, with these values:
             Each attempt at the same message is an operation of its own with an equal value.
 - `receive` Received(topic, subscription, position, payload, redelivered, lane), `ok` when the program got it. A lane
             is what must come in order: a subscription with one active consumer, or a key; None where nothing must.
+- `ack`     Acked(topic, subscription, position, cumulative) of `cursors.py`, whatever came of it.
 - `scan`    the topic; `ok` with a list of (position, payload): everything that a fresh reader saw, from the earliest.
             The last scan of a topic, made after all faults are healed, is what is there.
 
@@ -176,19 +177,33 @@ def _one_payload_per_position(history: History) -> list[Violation]:
 
 
 def _received_in_order(history: History) -> list[Violation]:
-    """A program that gets messages of an exclusive subscription for the first time gets them by rising position."""
+    """A program that gets messages of an exclusive subscription for the first time gets them by rising position.
+
+    But for those that somebody acknowledged before: they are passed over, and come again when a broker dies with that.
+    """
     violations = []
     last: dict[tuple[str, str, str], Operation] = {}
-    for receive in history.of_kind("receive"):
-        value = receive.value
-        if value.redelivered:
+    acked: set[tuple[str, str, Position]] = set()
+    acked_up_to: dict[tuple[str, str], Position] = {}
+    for operation in history.operations:
+        value = operation.value
+        if operation.kind == "ack":
+            where = (value.topic, value.subscription)
+            acked.add((*where, value.position))
+            if value.cumulative and (where not in acked_up_to or acked_up_to[where] < value.position):
+                acked_up_to[where] = value.position
+        if operation.kind != "receive" or value.redelivered:
             continue
-        key = (receive.process, value.topic, value.subscription)
+        where = (value.topic, value.subscription)
+        up_to = acked_up_to.get(where)
+        if (*where, value.position) in acked or (up_to is not None and not up_to < value.position):
+            continue
+        key = (operation.process, *where)
         before = last.get(key)
         if before is not None and not before.value.position < value.position:
             sentence = f"{value.topic}/{value.subscription}: {value.position} came after {before.value.position}"
-            violations.append(Violation("I3 order", sentence, (before, receive)))
-        last[key] = receive
+            violations.append(Violation("I3 order", sentence, (before, operation)))
+        last[key] = operation
     return violations
 
 
