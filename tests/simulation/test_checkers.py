@@ -127,7 +127,7 @@ def test_what_another_acknowledged_may_come_late_when_that_is_lost(cumulative: b
     """Seed 1014 of `cluster` with kill=2.0: of a batch the first message came, then a later entry, then a broker died
     with the acknowledgement of the second one by an earlier life of the consumer.
     """
-    story = Story().send(0).send(1).receive(0, "p0", consumer="earlier").ack(0, cumulative=cumulative)
+    story = Story().send(0).send(1).receive(0, "p0", consumer="earlier").ack(0, "info", cumulative=cumulative)
     assert story.receive(1, "p1").receive(0, "p0").caught_by() == []
 
 
