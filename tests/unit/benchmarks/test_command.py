@@ -180,9 +180,7 @@ def test_new_servers_for_want_of_room_are_told(tmp_path: Path, capsys: pytest.Ca
             bench.measure(load)
             assert run.remarks == []
             bench.measure(load)
-    assert run.remarks == [
-        "NEW SERVERS for large and what follows: with what was left by then, it would not fit"
-    ]
+    assert run.remarks == ["NEW SERVERS for large and what follows: with what was left by then, it would not fit"]
     assert run.remarks[0] in capsys.readouterr().err
 
 
