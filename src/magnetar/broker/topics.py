@@ -188,7 +188,7 @@ class Topics:
         if leaving is not None:
             await leaving.wait()
         elif topic is not None:
-            await sheltered(self._tasks, self._leave(topic, topic.close()), f"unload {name}")
+            await sheltered(self._tasks, self._unload(topic), f"unload {name}")
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with everything that is stored of it. TopicNotFound, or TopicBusy unless it is forced."""
@@ -204,7 +204,7 @@ class Topics:
         topic = await self.load(name, create=False)
         if not force:
             refuse_when_busy(topic)
-        await sheltered(self._tasks, self._leave(topic, self._delete(topic, force=force)), f"delete {name}")
+        await sheltered(self._tasks, self._delete(topic, force=force), f"delete {name}")
 
     async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> None:
         """Make a topic that is not partitioned: a record alone, its first ledger comes with its first use.
@@ -331,7 +331,21 @@ class Topics:
 
     # --- leaving ------------------------------------------------------------------------------------
 
+    # Each looks again whether the topic is leaving: it may have begun to since the task was started that runs this.
+
+    async def _unload(self, topic: Topic) -> None:
+        leaving = self._leaving.get(topic.name)
+        if leaving is None:
+            await self._leave(topic, topic.close())
+        else:
+            await leaving.wait()
+
     async def _delete(self, topic: Topic, *, force: bool) -> None:
+        if topic.name in self._leaving:
+            raise TopicBusy(f"Topic {topic.name} is being unloaded or deleted already")
+        await self._leave(topic, self._delete_whole(topic, force=force))
+
+    async def _delete_whole(self, topic: Topic, *, force: bool) -> None:
         """With all that is kept beside its log, before it can be made anew: a new one must not lose its schema."""
         await topic.delete(force=force)
         await self._forget(topic.name)
@@ -357,7 +371,7 @@ class Topics:
 
     async def _close_failed(self, topic: Topic) -> None:
         try:
-            await self._leave(topic, topic.close())
+            await self._unload(topic)
         except MagnetarError as error:
             _log.warning("closing topic %s after a failure: %s", topic.name, error)
 
@@ -405,7 +419,7 @@ class Topics:
             try:
                 _log.info("deleting topic %s: nothing has used it for %d s", topic.name, policy.duration_s)
                 # Nothing may come between the question and the end.
-                await self._leave(topic, self._delete(topic, force=False))
+                await self._delete(topic, force=False)
             except MagnetarError as error:
                 _log.warning("deleting the inactive topic %s: %s", topic.name, error)
 

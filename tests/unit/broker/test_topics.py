@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from magnetar.broker.topic import Topic
 from magnetar.broker.topic_list import ListChange, ListMode, TopicPattern
 from magnetar.errors import (
     BadSetting,
@@ -254,6 +255,35 @@ def test_unloading_and_deleting_at_once_leave_one_living_topic_or_none() -> None
         await brokers.stop()
 
     run(main())
+
+
+@pytest.mark.parametrize("first", ["unload", "delete"])
+def test_who_unloads_and_deletes_in_one_turn_of_the_loop_crashes_nobody(
+    first: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one began as well, ended behind the first with a KeyError, and that ended the broker."""
+    close = Topic.close
+
+    async def slow_close(self: Topic) -> None:
+        await asyncio.sleep(0)
+        await close(self)
+
+    monkeypatch.setattr(Topic, "close", slow_close)
+
+    async def main() -> None:
+        brokers = Brokers()
+        topics = await brokers.start()
+        for _ in range(5):
+            await topics.load(NAME, create=True)
+            steps = [topics.unload(NAME), topics.unload(NAME), topics.delete(NAME, force=True)]
+            if first == "delete":
+                steps.reverse()
+            outcomes = await asyncio.gather(*steps, return_exceptions=True)
+            assert not [each for each in outcomes if each is not None and not isinstance(each, MagnetarError)]
+        await brokers.stop()
+
+    run(main())
+    assert "crashed" not in caplog.text
 
 
 def test_a_close_that_fails_does_not_keep_the_topic_from_being_loaded_again() -> None:
