@@ -2,7 +2,7 @@
 """A ledger client in the test's own process, over bookies that are processes of their own."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from magnetar.config.ledger import ChannelSettings, LedgerSettings
@@ -106,3 +106,9 @@ async def recovered(ledgers: Ledgers, ledger_id: int) -> int:
             assert bytes(body) == body_of(entry_id)
             entry_id += 1
     return reader.last_entry
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(_PATIENCE_S):
+        while not await condition():  # noqa: ASYNC110 - other processes bring it about
+            await asyncio.sleep(0.05)

@@ -3,7 +3,6 @@
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,11 @@ from magnetar.errors import EntryUnknown, MagnetarError
 from magnetar.ledger.ledgers import Ledgers
 from magnetar.wire.bookkeeper.codes import ReturnCode
 from tests.cluster import Cluster, RoleProcess
-from tests.faults.ledger_side import Told, append, body_of, created, ledgers_of, recovered
+from tests.faults.ledger_side import Told, append, body_of, created, ledgers_of, recovered, until
 from tests.faults.test_storage_processes import UNREPAIRED, code_of_add, named
 
 ENTRIES = 30
 DAMAGED = 7
-_PATIENCE_S = 60.0
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
-        while not await condition():  # noqa: ASYNC110 - other processes bring it about
-            await asyncio.sleep(0.05)
 
 
 async def stopped(bookie: RoleProcess) -> None:

@@ -4,7 +4,6 @@
 import asyncio
 import json
 import urllib.request
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pulsar
@@ -16,17 +15,9 @@ from magnetar.ledger.record import LedgerRecord
 from magnetar.wire.bookkeeper.codes import ReturnCode
 from tests.cluster import Cluster, RoleProcess
 from tests.conftest import Eventually
-from tests.faults.ledger_side import Told, append, body_of, created, ledgers_of, recovered
+from tests.faults.ledger_side import Told, append, body_of, created, ledgers_of, recovered, until
 from tests.faults.test_kill_9 import QUIET, Publishing, read_everything
 from tests.faults.test_storage_processes import bookie_id, code_of_add, emptied, is_denied, named
-
-_PATIENCE_S = 60.0
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
-        while not await condition():  # noqa: ASYNC110 - other processes bring it about
-            await asyncio.sleep(0.05)
 
 
 async def records(ledgers: Ledgers) -> list[LedgerRecord]:

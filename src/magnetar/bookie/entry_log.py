@@ -42,7 +42,7 @@ from magnetar.errors import EntryUnknown
 from magnetar.runtime.disk import Disk, File
 
 _SCAN_BYTES: Final = 1024 * 1024
-# Cutting so much into entries takes a fifth of a millisecond of the loop at a kilobyte each.
+# Cutting so much into entries of a kilobyte takes a twentieth of a millisecond of the loop.
 _CUT_BYTES: Final = 16 * 1024
 # A map is read whole: a million ledgers in one log is beyond what a log of 1 GiB is made for.
 _MAP_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -261,10 +261,12 @@ class EntryLogs:
                 if not data:
                     break
                 offset += len(data)
-                for begin in range(0, len(data), _CUT_BYTES):
-                    for found in scan.feed(data[begin : begin + _CUT_BYTES]):
-                        yield found
-                    await asyncio.sleep(0)
+                cut_from = scan.offset
+                for found in scan.feed(data):
+                    yield found
+                    if scan.offset - cut_from >= _CUT_BYTES:
+                        cut_from = scan.offset
+                        await asyncio.sleep(0)
             for found in scan.end():
                 yield found
         finally:

@@ -203,7 +203,7 @@ class RocksLedgerIndex(LedgerIndex):
         return found
 
     def _locations(self, entries: Sequence[tuple[int, int]]) -> list[int | None]:
-        # One by one: an iterator that seeks among a deleted ledger's rows passes over all that are left of it.
+        # By their keys: an iterator that seeks among a deleted ledger's rows passes over all that are left of it.
         found: list[int | None] = []
         for start in range(0, len(entries), _ROWS_PER_LOOK):
             keys = [_PLACE + _IDS.pack(*ids) for ids in entries[start : start + _ROWS_PER_LOOK]]

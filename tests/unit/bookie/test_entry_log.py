@@ -2,12 +2,13 @@
 """Entry logs as files: rolled at their size, mapped at their end, read within a bound of open files."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from magnetar.bookie.entry_log import EntryLogs
-from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES, BadRange, LoggedEntry
+from magnetar.bookie.entry_log_format import RECORD_OVERHEAD_BYTES, BadRange, EntryLogScan, LoggedEntry
 from magnetar.bookie.ledger_index import ROW, Place
 from magnetar.errors import EntryUnknown
 from magnetar.runtime.simulated_disk import SimulatedDisk
@@ -112,8 +113,16 @@ def test_a_scan_lets_others_in_between_pieces(monkeypatch: pytest.MonkeyPatch) -
                 await asyncio.sleep(0)
 
         beside = asyncio.create_task(others())
+        feed, fed = EntryLogScan.feed, []
+
+        def fed_whole(self: EntryLogScan, data: bytes) -> Iterator[LoggedEntry | BadRange]:
+            fed.append(len(data))
+            return feed(self, data)
+
+        monkeypatch.setattr(EntryLogScan, "feed", fed_whole)
         async for _ in logs.scan(0):
             held[-1] += 1
+        assert len(fed) == 1, "fed in small pieces, a large entry is put together as often as it has pieces"
         ended.set()
         await beside
         assert sum(held) == len(ENTRIES)
